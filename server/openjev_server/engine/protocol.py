@@ -1,0 +1,134 @@
+"""What the front and an engine say to each other: plain arrays, no torch, no text.
+
+An `EngineRequest` is one request's packed content; an `EngineResult` holds, for every canvas block, the
+log-probabilities of the candidate tokens at its slots. Vocabulary rows never cross this boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "BlockResult",
+    "CanvasBlock",
+    "Engine",
+    "EngineError",
+    "EngineInfo",
+    "EngineRequest",
+    "EngineResult",
+    "Float32",
+    "Int32",
+    "NonFiniteLogits",
+    "SelfConditioning",
+]
+
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+
+
+class EngineError(RuntimeError):
+    """One request could not be evaluated; the others of its batch could."""
+
+
+class NonFiniteLogits(EngineError):
+    """The model produced NaN or infinite logits at a slot: the answer would be noise, so there is none."""
+
+
+class SelfConditioning(StrEnum):
+    """Over which tokens the previous step's distribution is taken when the next step is conditioned on it."""
+
+    FULL = "full"
+    ALLOWED = "allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasBlock:
+    """One question suffix and the canvas that answers it.
+
+    The suffix is read causally after the state; the canvas is read bidirectionally after state and suffix.
+    Positions of every block restart right after the state, and canvas positions follow the suffix.
+    """
+
+    suffix: Int32
+    """Token ids of the question text, shape [Q]; Q may be 0."""
+    canvases: Int32
+    """Token ids, shape [replicas, C]: frozen structure, and noise at the slots."""
+    slots: Int32
+    """Canvas positions that are read, ascending, shape [S]; S may be 0 (only one possible answer)."""
+    candidates: Int32
+    """Candidate token ids of all slots, one slot after the other, shape [K]; ascending within a slot."""
+    offsets: Int32
+    """`candidates[offsets[i]:offsets[i + 1]]` belong to slot i; shape [S + 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One request: a state shared by canvas blocks that do not see each other."""
+
+    state: Int32
+    """Token ids of the prefix every block reads, shape [T], T >= 1."""
+    blocks: tuple[CanvasBlock, ...]
+    steps: int
+    """Denoising steps, >= 1. Step 1 has no self-conditioning."""
+    self_conditioning: SelfConditioning = SelfConditioning.FULL
+
+    @property
+    def tokens(self) -> int:
+        """Rows of the first packed pass: state, suffixes and every canvas replica."""
+        return len(self.state) + sum(len(b.suffix) + b.canvases.size for b in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockResult:
+    """What one canvas block's slots said, step by step."""
+
+    log_probs: Float32
+    """Log-probability of each candidate over the WHOLE vocabulary, shape [steps, replicas, K]."""
+    logsumexp: Float32
+    """Log of the sum of exp(logit) over the whole vocabulary, shape [steps, replicas, S]."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineResult:
+    blocks: tuple[BlockResult, ...]
+    queue_ms: float = 0.0
+    """Milliseconds between submission and the start of the pass that answered."""
+    model_ms: float = 0.0
+    """Milliseconds inside the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an answer's fingerprint and the doctor need to know about an engine."""
+
+    weights_hash: str
+    """First 12 hex digits of a hash over the weight files."""
+    dtype: str
+    """`float32` or `bfloat16`."""
+    device: str
+    """`cpu`, `cuda:0`, ..."""
+    vocab_size: int
+    max_positions: int
+
+
+class Engine(Protocol):
+    """Evaluates a batch of requests in as few passes as its token budget allows. Called from one thread."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def run(self, requests: Sequence[EngineRequest]) -> list[EngineResult | EngineError]:
+        """One entry per request, in order. A request that fails does so alone."""
+        ...
+
+    def warm_up(self) -> None:
+        """Runs the shapes that a first request would otherwise pay for."""
+        ...
+
+    def close(self) -> None: ...
