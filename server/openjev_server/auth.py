@@ -1,0 +1,63 @@
+"""API keys: parsed into hashes once, compared in constant time ever after."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["ApiKey", "bearer_token", "is_accepted", "parse_api_keys"]
+
+NAME = re.compile(r"[A-Za-z0-9_.@-]+")
+KEY = re.compile(r"[\x21-\x7e]+")
+HASH = re.compile(r"[0-9a-fA-F]{64}")
+HASH_PREFIX = "sha256:"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One accepted key, kept as its SHA-256."""
+
+    name: str
+    digest: bytes = field(repr=False)
+
+
+def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
+    """Reads comma separated `name=key`, `name=sha256:<64 hex digits>` and bare keys.
+
+    A bare key may end in `=` (base64): what follows the first `=` must not be `=` alone to make a name.
+
+    Raises:
+        ValueError: an entry is malformed; the message names its place, never its content.
+    """
+    entries = [entry.strip() for entry in text.split(",")]
+    return tuple(_parse_entry(entry, place) for place, entry in enumerate(entries, start=1) if entry)
+
+
+def _parse_entry(entry: str, place: int) -> ApiKey:
+    head, _, tail = entry.partition("=")
+    named = bool(NAME.fullmatch(head)) and bool(tail.strip("="))
+    name, secret = (head, tail) if named else (f"key-{place}", entry)
+    if secret.startswith(HASH_PREFIX):
+        digits = secret.removeprefix(HASH_PREFIX)
+        if not HASH.fullmatch(digits):
+            raise ValueError(f"API key {place}: sha256: must be followed by 64 hex digits")
+        return ApiKey(name, bytes.fromhex(digits))
+    if not KEY.fullmatch(secret):
+        raise ValueError(f"API key {place}: a key is printable ASCII without spaces")
+    return ApiKey(name, hashlib.sha256(secret.encode()).digest())
+
+
+def bearer_token(authorization: str | None) -> str | None:
+    """The credentials of an `Authorization: Bearer` header, or None when there are none."""
+    scheme, _, credentials = (authorization or "").partition(" ")
+    return credentials.strip() or None if scheme.lower() == "bearer" else None
+
+
+def is_accepted(token: str, keys: Sequence[ApiKey]) -> bool:
+    """Whether the token is one of the keys; takes the same time whichever, and however close."""
+    digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    matches = [hmac.compare_digest(digest, key.digest) for key in keys]
+    return any(matches)

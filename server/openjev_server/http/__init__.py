@@ -1,0 +1,1 @@
+"""HTTP concerns around the app: pure ASGI middleware and small request helpers, one concept per module."""

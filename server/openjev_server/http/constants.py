@@ -1,0 +1,28 @@
+"""Header names and sizes of the HTTP side."""
+
+from __future__ import annotations
+
+__all__ = [
+    "API_PREFIX",
+    "EXPOSED_HEADERS",
+    "FINGERPRINT_HEADER",
+    "GZIP_LEVEL",
+    "GZIP_MINIMUM_BYTES",
+    "INLINE_BODY_BYTES",
+    "REQUEST_ID_HEADER",
+    "SERVER_TIMING_HEADER",
+]
+
+API_PREFIX = "/v1/"
+REQUEST_ID_HEADER = "x-typesafe-request-id"
+FINGERPRINT_HEADER = "x-openjev-fingerprint"
+SERVER_TIMING_HEADER = "server-timing"
+EXPOSED_HEADERS = (REQUEST_ID_HEADER, FINGERPRINT_HEADER, SERVER_TIMING_HEADER, "retry-after")
+"""What a browser's script may read of a cross-origin answer."""
+
+GZIP_MINIMUM_BYTES = 1400
+"""Below one network packet, compression saves nothing."""
+GZIP_LEVEL = 5
+
+INLINE_BODY_BYTES = 16 * 1024
+"""Larger (or compressed) bodies are parsed and compiled in a worker thread: 16 KiB take about 5 ms."""
