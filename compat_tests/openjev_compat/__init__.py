@@ -1,0 +1,1 @@
+"""Agreement with Jev: fixtures, metrics, reports, a recorder and a shadow proxy."""
