@@ -1,0 +1,218 @@
+"""The denoising loop of one packed pass: step 1 is fused with the prefill, later steps rerun canvas rows only.
+
+Between steps a canvas row is conditioned on what the previous step said: a slot on the expected embedding of its
+distribution, a frozen position on its own token's embedding (a distribution with all its mass there). That is what
+transformers computes when the frozen logits are masked to their token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from openjev_server.engine.backbone import Backbone, DeviceTile, KeyValues, Rows
+from openjev_server.engine.packing import BlockSpan, PackedPass
+from openjev_server.engine.protocol import BlockResult, Float32, NonFiniteLogits, SelfConditioning
+from openjev_server.engine.tiles import Tile, canvas_rows, cut, slot_rows
+
+__all__ = ["BlockPlan", "denoise"]
+
+HEAD_ROWS = 256
+"""Slot rows whose logits over the vocabulary are held at once: 256 MiB in float32 at 262,144 tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """How a block of the pass is denoised."""
+
+    steps: int
+    self_conditioning: SelfConditioning
+
+
+def denoise(
+    backbone: Backbone, packed: PackedPass, plans: Sequence[BlockPlan], prefix: Sequence[KeyValues]
+) -> tuple[list[BlockResult | NonFiniteLogits], list[KeyValues]]:
+    """One result per block of the pass, and the key store [prefix + rows] of every layer.
+
+    `prefix` holds the keys and values of the states' earlier parts (none where `packed.prefix_rows` is 0).
+    """
+    store = _new_store(backbone, packed, prefix)
+    readings: list[list[_Reading]] = [[] for _ in packed.blocks]
+    soft: torch.Tensor | None = None
+    for step in range(1, max((plan.steps for plan in plans), default=1) + 1):
+        active = [number for number, plan in enumerate(plans) if plan.steps >= step]
+        blocks = [packed.blocks[number] for number in active]
+        hidden = _forward(backbone, packed, blocks, store, soft)
+        continuing = [plans[number] if plans[number].steps > step else None for number in active]
+        step_readings, soft = _read(backbone, blocks, continuing, hidden)
+        for number, reading in zip(active, step_readings, strict=True):
+            readings[number].append(reading)
+    return [_result(block, steps) for block, steps in zip(packed.blocks, readings, strict=True)], store
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One block, one step: candidate log-probabilities [replicas * K] and logsumexp [replicas * S]."""
+
+    log_probs: Float32
+    logsumexp: Float32
+
+
+def _new_store(backbone: Backbone, packed: PackedPass, prefix: Sequence[KeyValues]) -> list[KeyValues]:
+    store = []
+    for index, layer in enumerate(backbone.config.layers):
+        shape = (packed.prefix_rows + packed.rows, layer.kv_heads, layer.head_dim)
+        keys, values = (torch.empty(shape, dtype=backbone.dtype, device=backbone.device) for _ in range(2))
+        if packed.prefix_rows:
+            keys[: packed.prefix_rows] = prefix[index].keys
+            values[: packed.prefix_rows] = prefix[index].values
+        store.append(KeyValues(keys, values))
+    return store
+
+
+def _forward(
+    backbone: Backbone,
+    packed: PackedPass,
+    blocks: Sequence[BlockSpan],
+    store: list[KeyValues],
+    soft: torch.Tensor | None,
+) -> torch.Tensor:
+    """Final hidden states of the blocks' slot rows. Without `soft` it is the first step, over all rows of the pass;
+    with it (soft embeddings [m, hidden] of the same slot rows) only the blocks' canvas rows run."""
+    first = soft is None
+    chosen = np.arange(packed.rows) if first else canvas_rows(blocks)
+    wanted = slot_rows(blocks)
+    rows = _rows(backbone, packed, blocks, chosen, wanted)
+    embedded = backbone.embed(_index(packed.tokens[chosen], backbone))
+    if soft is None:
+        canvas = rows.is_canvas.nonzero()[:, 0]
+        embedded.index_copy_(0, canvas, backbone.condition(embedded[canvas], None))
+    else:
+        embedded = backbone.condition(embedded, embedded.index_copy(0, rows.wanted, soft))
+    return backbone.forward(embedded, rows, store)
+
+
+def _rows(
+    backbone: Backbone,
+    packed: PackedPass,
+    blocks: Sequence[BlockSpan],
+    chosen: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+) -> Rows:
+    window = backbone.config.window
+    runs, reads = np.zeros(packed.rows, bool), np.zeros(packed.rows, bool)
+    runs[chosen], reads[wanted] = True, True
+    place = np.zeros(packed.rows, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    full = [_tile(tile, place, backbone) for tile in cut(packed, None, blocks=blocks, wanted=runs)]
+    sliding = full
+    if packed.positions.max(initial=0) >= window:
+        sliding = [_tile(tile, place, backbone) for tile in cut(packed, window, blocks=blocks, wanted=runs)]
+    read_place = np.zeros(packed.rows, np.int64)
+    read_place[wanted] = np.arange(len(wanted))
+    return Rows(
+        positions=_index(packed.positions[chosen], backbone),
+        is_canvas=torch.from_numpy(packed.is_canvas[chosen]).to(backbone.device),
+        store=_index(chosen + packed.prefix_rows, backbone),
+        wanted=_index(place[wanted], backbone),
+        sliding=sliding,
+        full=full,
+        last=[_tile(tile, read_place, backbone) for tile in cut(packed, None, blocks=blocks, wanted=reads)],
+    )
+
+
+def _tile(tile: Tile, place: NDArray[np.int64], backbone: Backbone) -> DeviceTile:
+    return DeviceTile(
+        _index(place[tile.queries], backbone),
+        _index(tile.keys, backbone),
+        torch.from_numpy(tile.mask).to(backbone.device),
+    )
+
+
+def _index(values: NDArray[np.int64], backbone: Backbone) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(backbone.device)
+
+
+def _read(
+    backbone: Backbone, blocks: Sequence[BlockSpan], continuing: Sequence[BlockPlan | None], hidden: torch.Tensor
+) -> tuple[list[_Reading], torch.Tensor | None]:
+    """Logits of the slot rows, a bounded number at a time; soft embeddings of the slots of blocks that go on."""
+    slots = [block.block.canvases.shape[0] * len(block.block.slots) for block in blocks]
+    rows, tokens, sizes = _candidates(blocks)
+    goes_on = np.repeat(np.array([plan is not None for plan in continuing], bool), slots)
+    allowed = [plan is not None and plan.self_conditioning is SelfConditioning.ALLOWED for plan in continuing]
+    allowed_only = np.repeat(np.array(allowed, bool), slots)
+    log_probs = np.empty(len(rows), np.float32)
+    logsumexp = np.empty(len(hidden), np.float32)
+    soft: list[torch.Tensor] = []
+    for start in range(0, len(hidden), HEAD_ROWS):
+        stop = min(start + HEAD_ROWS, len(hidden))
+        logits = backbone.logits(hidden[start:stop])
+        total = logits.logsumexp(-1)
+        mine = slice(*np.searchsorted(rows, [start, stop]))
+        at, token = _index(rows[mine] - start, backbone), _index(tokens[mine], backbone)
+        picked = logits[at, token]
+        log_probs[mine] = (picked - total[at]).cpu().numpy()
+        logsumexp[start:stop] = total.cpu().numpy()
+        if goes_on[start:stop].any():
+            soft.append(
+                _soften(backbone, logits, at, token, allowed_only[start:stop])[_mask(goes_on[start:stop], logits)]
+            )
+    readings = (
+        [
+            _Reading(values, totals)
+            for values, totals in zip(
+                np.split(log_probs, np.cumsum(sizes)[:-1]), np.split(logsumexp, np.cumsum(slots)[:-1]), strict=True
+            )
+        ]
+        if blocks
+        else []
+    )
+    return readings, torch.cat(soft) if soft else None
+
+
+def _soften(
+    backbone: Backbone, logits: torch.Tensor, at: torch.Tensor, token: torch.Tensor, allowed_only: NDArray[np.bool_]
+) -> torch.Tensor:
+    """Expected embeddings under the whole distribution, or under the candidates alone where the template says so."""
+    if allowed_only.any():
+        restricted = torch.full_like(logits, -torch.inf)
+        restricted[at, token] = logits[at, token]
+        logits = torch.where(_mask(allowed_only, logits)[:, None], restricted, logits)
+    return backbone.soft_embed(logits.softmax(-1))
+
+
+def _mask(values: NDArray[np.bool_], like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(like.device)
+
+
+def _candidates(blocks: Sequence[BlockSpan]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
+    """Flat (slot row, token) pairs, block by block, replica by replica; and how many pairs each block has."""
+    rows: list[NDArray[np.int64]] = []
+    tokens: list[NDArray[np.int64]] = []
+    sizes: list[int] = []
+    start = 0
+    for span in blocks:
+        block = span.block
+        replicas, count = block.canvases.shape[0], len(block.slots)
+        within = np.repeat(np.arange(count), np.diff(block.offsets))
+        rows.append((start + np.arange(replicas)[:, None] * count + within[None, :]).reshape(-1))
+        tokens.append(np.tile(block.candidates.astype(np.int64), replicas))
+        sizes.append(len(rows[-1]))
+        start += replicas * count
+    if not blocks:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), []
+    return np.concatenate(rows), np.concatenate(tokens), sizes
+
+
+def _result(span: BlockSpan, steps: Sequence[_Reading]) -> BlockResult | NonFiniteLogits:
+    replicas = span.block.canvases.shape[0]
+    log_probs = np.stack([step.log_probs for step in steps]).reshape(len(steps), replicas, -1)
+    logsumexp = np.stack([step.logsumexp for step in steps]).reshape(len(steps), replicas, -1)
+    if not (np.isfinite(log_probs).all() and np.isfinite(logsumexp).all()):
+        return NonFiniteLogits("the model produced logits that are not finite")
+    return BlockResult(log_probs, logsumexp)
