@@ -1,0 +1,90 @@
+"""Settings of a client: what was passed, else the environment, else the defaults."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from openjev_sdk._constants import (
+    API_KEY_VARIABLES,
+    BASE_URL_VARIABLES,
+    DEFAULT_BASE_URL,
+    DEFAULT_MODEL,
+    MODEL_VARIABLES,
+)
+from openjev_sdk._errors import UsageError
+
+__all__ = ["Config", "Timeout", "checked_timeout", "resolve_config"]
+
+Timeout = float | httpx.Timeout
+"""Seconds for each of connect, write, read and wait-for-a-connection; or those four on their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Resolved settings."""
+
+    base_url: str
+    """Root of the host, without a trailing slash and without `/v1`."""
+    api_key: str | None = field(repr=False)
+    model: str
+    timeout: Timeout
+    headers: httpx.Headers = field(repr=False)
+
+
+def resolve_config(
+    *,
+    base_url: str | None,
+    api_key: str | None,
+    model: str | None,
+    timeout: Timeout,
+    headers: Mapping[str, str] | None,
+) -> Config:
+    """Resolve each setting on its own: explicit > OPENJEV_* > TYPESAFE_* > default. Blank values count as unset.
+
+    Raises:
+        UsageError: a base URL that is not http(s), a key with spaces or non-ASCII, a timeout that is not positive.
+    """
+    return Config(
+        base_url=_checked_url(_resolve(base_url, BASE_URL_VARIABLES) or DEFAULT_BASE_URL),
+        api_key=_checked_key(_resolve(api_key, API_KEY_VARIABLES)),
+        model=_resolve(model, MODEL_VARIABLES) or DEFAULT_MODEL,
+        timeout=checked_timeout(timeout),
+        headers=httpx.Headers(headers),
+    )
+
+
+def checked_timeout(timeout: Timeout) -> Timeout:
+    """The timeout, if it is one.
+
+    Raises:
+        UsageError: not a positive finite number.
+    """
+    if not isinstance(timeout, httpx.Timeout) and not (math.isfinite(timeout) and timeout > 0):
+        raise UsageError(f"timeout must be a positive number of seconds, not {timeout!r}")
+    return timeout
+
+
+def _resolve(explicit: str | None, variables: tuple[str, ...]) -> str | None:
+    candidates = (explicit, *(os.environ.get(name) for name in variables))
+    return next((stripped for value in candidates if value is not None and (stripped := value.strip())), None)
+
+
+def _checked_url(text: str) -> str:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise UsageError(f"base_url {text!r} is not a URL: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise UsageError(f"base_url must start with http:// or https://, not {text!r}")
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and not all("!" <= character <= "~" for character in key):
+        raise UsageError("the API key may hold printable ASCII without spaces only")
+    return key
