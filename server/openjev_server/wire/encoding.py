@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Protocol
 
 import zstandard
 
 from openjev_server.wire import errors
 
-__all__ = ["MAX_CODINGS", "decompress"]
+__all__ = ["MAX_CODINGS", "MAX_STREAMS", "decompress"]
 
 MAX_CODINGS = 4
 """Codings that may be stacked; clients use one."""
+MAX_STREAMS = 10_000
+"""Frames (zstd) or members (gzip) that one body may be a sequence of; clients write one."""
 
-_ZSTD_CHUNK = 4096
+_CHUNK = 512
+"""Bytes of input between two looks at the size of the output. A zstd block of 4 bytes can yield 128 KiB, so this
+bounds the overshoot to 16 MiB."""
 _MIN_WINDOW = 8 << 20
 _GZIP_WBITS, _ZLIB_WBITS, _RAW_WBITS = 31, 15, -15
+
+
+class _Stream(Protocol):
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
 
 
 def decompress(data: bytes, content_encoding: str | None, limit: int) -> bytes:
@@ -42,64 +58,58 @@ def decompress(data: bytes, content_encoding: str | None, limit: int) -> bytes:
     return data
 
 
-def _corrupt(coding: str) -> errors.WireError:
-    return errors.malformed_body(f"The request body is not valid {coding}.")
-
-
 def _zstd(data: bytes, limit: int) -> bytes:
-    """Any number of frames. Output is checked after every few KiB of input, which yield at most some MiB."""
     window = 1 << (max(limit, _MIN_WINDOW) - 1).bit_length()
-    decompressor = zstandard.ZstdDecompressor(max_window_size=window)
-    out = bytearray()
-    rest = memoryview(data)
     try:
-        while rest:
-            if zstandard.frame_content_size(bytes(rest[:18])) > limit:
-                raise errors.body_too_large(limit)
-            frame = decompressor.decompressobj()
-            while rest and not frame.eof:
-                chunk, rest = rest[:_ZSTD_CHUNK], rest[_ZSTD_CHUNK:]
-                out += frame.decompress(chunk)
-                if len(out) > limit:
-                    raise errors.body_too_large(limit)
-                if frame.eof:
-                    rest = memoryview(data)[len(data) - len(rest) - len(frame.unused_data) :]
-            if not frame.eof:
-                raise _corrupt("zstd")
-    except zstandard.ZstdError:
+        if data and zstandard.frame_content_size(data) > limit:
+            raise errors.body_too_large(limit)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=window)
+        return _read(data, decompressor.decompressobj, limit)
+    except (zstandard.ZstdError, _CorruptError):
         raise _corrupt("zstd") from None
-    return bytes(out)
 
 
 def _gzip(data: bytes, limit: int) -> bytes:
-    """Any number of members."""
-    out = bytearray()
-    while data:
-        member, data = _inflate(data, _GZIP_WBITS, limit - len(out), limit, "gzip")
-        out += member
-    return bytes(out)
+    try:
+        return _read(data, lambda: zlib.decompressobj(_GZIP_WBITS), limit)
+    except (zlib.error, _CorruptError):
+        raise _corrupt("gzip") from None
 
 
 def _deflate(data: bytes, limit: int) -> bytes:
     """The zlib format that RFC 9110 asks for, or the raw stream that some clients send."""
-    if not data:
-        return data
     is_zlib = len(data) >= 2 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
-    out, rest = _inflate(data, _ZLIB_WBITS if is_zlib else _RAW_WBITS, limit, limit, "deflate")
-    if rest:
-        raise _corrupt("deflate")
-    return out
-
-
-def _inflate(data: bytes, wbits: int, room: int, limit: int, coding: str) -> tuple[bytes, bytes]:
-    """One stream of at most `room` bytes, and what follows it."""
-    stream = zlib.decompressobj(wbits)
+    wbits = _ZLIB_WBITS if is_zlib else _RAW_WBITS
     try:
-        out = stream.decompress(data, room + 1)
-    except zlib.error:
-        raise _corrupt(coding) from None
-    if len(out) > room:
-        raise errors.body_too_large(limit)
-    if not stream.eof:
-        raise _corrupt(coding)
-    return out, stream.unused_data
+        return _read(data, lambda: zlib.decompressobj(wbits), limit)
+    except (zlib.error, _CorruptError):
+        raise _corrupt("deflate") from None
+
+
+class _CorruptError(Exception):
+    pass
+
+
+def _corrupt(coding: str) -> errors.WireError:
+    return errors.malformed_body(f"The request body is not valid {coding}.")
+
+
+def _read(data: bytes, open_stream: Callable[[], _Stream], limit: int) -> bytes:
+    """The contents of all streams in `data`, one after the other."""
+    out = bytearray()
+    position = streams = 0
+    while position < len(data):
+        streams += 1
+        if streams > MAX_STREAMS:
+            raise _CorruptError
+        stream = open_stream()
+        while not stream.eof:
+            chunk = data[position : position + _CHUNK]
+            if not chunk:
+                raise _CorruptError  # the stream is cut short
+            position += len(chunk)
+            out += stream.decompress(chunk)
+            if len(out) > limit:
+                raise errors.body_too_large(limit)
+        position -= len(stream.unused_data)
+    return bytes(out)

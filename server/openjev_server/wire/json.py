@@ -12,22 +12,16 @@ __all__ = ["to_json_bytes"]
 def to_json_bytes(value: Any) -> bytes:
     """Compact UTF-8 JSON of a JSON value.
 
-    Text that holds a lone surrogate has no UTF-8 form: its non-ASCII characters are escaped, so a client reads back
-    the very code points it sent. Numbers never use an exponent below 1 (0.00001, not 1e-05).
+    A lone surrogate has no UTF-8 form and is escaped, so a client reads back the very code points it sent.
+    Numbers never use a negative exponent (0.00001, not 1e-05).
 
     Raises ValueError for NaN and infinities.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     if "e-" in text:
         text = _write(value)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return b"".join(_encode(character) for character in text)
-
-
-def _encode(character: str) -> bytes:
-    return f"\\u{ord(character):04x}".encode() if "\ud800" <= character <= "\udfff" else character.encode()
+    # Only lone surrogates have no UTF-8 form, and this handler spells them as JSON does.
+    return text.encode(errors="backslashreplace")
 
 
 def _write(value: Any) -> str:

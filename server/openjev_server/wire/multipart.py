@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from openjev_server.wire import errors
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 __all__ = ["MAX_PARTS", "read_parts"]
 
@@ -42,13 +46,13 @@ class _Collector:
         self._header, self._value, self._data = bytearray(), bytearray(), bytearray()
         self._headers: defaultdict[bytes, bytes] = defaultdict(bytes)
 
-    def callbacks(self):  # type: ignore[no-untyped-def]
+    def callbacks(self) -> MultipartCallbacks:
         return {
             "on_part_begin": self._begin,
-            "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
-            "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
+            "on_header_field": self._header_field,
+            "on_header_value": self._header_value,
             "on_header_end": self._end_header,
-            "on_part_data": lambda data, start, end: self._data.extend(data[start:end]),
+            "on_part_data": self._part_data,
             "on_part_end": self._end,
             "on_end": self._finish,
         }
@@ -59,6 +63,15 @@ class _Collector:
             raise errors.malformed_body(f"Invalid multipart body: more than {MAX_PARTS} parts.")
         self._headers.clear()
         self._data.clear()
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        self._data += data[start:end]
 
     def _end_header(self) -> None:
         self._headers[bytes(self._header).lower()] = bytes(self._value)

@@ -16,8 +16,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from openjev_server.questions import Text
+from openjev_server.wire.errors import MAX_CHOICES, MAX_LEVELS
 
-__all__ = ["ChoiceModel", "NoulCriteria", "NoulModel", "QuestionModel", "RequestModel", "ScoreModel"]
+__all__ = ["QUESTION", "SHELL", "AnyStr", "AnyText", "QuestionModel", "RequestModel"]
 
 
 def _check_str(value: Any) -> str:
@@ -88,7 +89,9 @@ class ChoiceModel(_Model):
 
     type: Literal["choice"]
     instructions: AnyText | None = None
-    criteria: dict[AnyStr, AnyText | None]
+    criteria: Annotated[
+        dict[AnyStr, AnyText | None], Field(json_schema_extra={"minProperties": 1, "maxProperties": MAX_CHOICES})
+    ]
 
 
 class ScoreModel(_Model):
@@ -96,21 +99,32 @@ class ScoreModel(_Model):
 
     type: Literal["score"]
     instructions: AnyText | None = None
-    criteria: Annotated[list[AnyText], Field(min_length=1)]
+    criteria: Annotated[list[AnyText], Field(min_length=1, json_schema_extra={"maxItems": MAX_LEVELS})]
 
 
 QuestionModel = Annotated[NoulModel | ChoiceModel | ScoreModel, Field(discriminator="type")]
 
 
+def _close(schema: dict[str, Any]) -> None:
+    """Top-level fields are closed; `assets`, which only other servers read, may be null."""
+    schema["properties"]["assets"] = {"type": "null"}
+    schema["additionalProperties"] = False
+
+
 class RequestModel(_Model):
     """A state and the questions about it."""
 
+    model_config = ConfigDict(json_schema_extra=_close)
+
     state: AnyText
     model: AnyStr
-    questions: Annotated[dict[AnyStr, QuestionModel], Field(min_length=1)]
+    questions: Annotated[
+        dict[AnyStr, QuestionModel],
+        Field(min_length=1, json_schema_extra={"propertyNames": {"minLength": 1}}),
+    ]
 
 
-class RequestShell(_Model):
+class _RequestShell(_Model):
     """`RequestModel` with its questions unread, so that they can be checked one by one."""
 
     state: AnyText
@@ -118,5 +132,7 @@ class RequestShell(_Model):
     questions: Annotated[dict[AnyStr, Any], Field(min_length=1)]
 
 
-SHELL: TypeAdapter[RequestShell] = TypeAdapter(RequestShell)
-QUESTION: TypeAdapter[NoulModel | ChoiceModel | ScoreModel] = TypeAdapter(QuestionModel)
+SHELL: TypeAdapter[Any] = TypeAdapter(_RequestShell)
+"""Checks a request but not what is in its questions."""
+QUESTION: TypeAdapter[Any] = TypeAdapter(QuestionModel)
+"""Checks one question."""
