@@ -1,0 +1,105 @@
+"""What a model is shown and what it fills in, as data.
+
+A template is a value of `Template`: parts in the order the model reads them. A part is a control token or a text
+with named fields; text between two control tokens is tokenised as one piece. The renderer is the same for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from ..engine.protocol import SelfConditioning
+
+__all__ = ["LABEL", "Control", "Form", "Part", "Spelling", "Template"]
+
+
+class Spelling(StrEnum):
+    """How an answer is written in its slot."""
+
+    LABEL = "label"
+    """One control token: `<oI>` for option or level I, `<true>` and `<false>` for a noul."""
+    LITERAL = "literal"
+    """The JSON value: `true`, a zero-based level, a quoted option name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One control token."""
+
+    token: str
+
+
+LABEL = Control("{label}")
+"""Stands for the control token of the answer that is being described."""
+
+Part = Control | str
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The wording of one question type.
+
+    Fields of a text: `{key}` and `{instructions}` in head and tail; `{name}` (an option's name, a level's text,
+    `Yes`/`No`), `{meaning}` (a description) and `{value}` (the JSON value) for answers.
+    """
+
+    head: tuple[Part, ...]
+    described: tuple[Part, ...]
+    """An answer that has a description."""
+    bare: tuple[Part, ...]
+    """An answer that has none."""
+    tail: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Template:
+    """Prompt, canvas and spelling that a checkpoint was trained with, or is asked with."""
+
+    name: str
+    version: str
+    spelling: Spelling
+    state: tuple[Part, ...]
+    """Up to the end of the state (`{state}`): the prefix that all questions of a request share."""
+    noul: Form
+    choice: Form
+    score: Form
+    canvas_tail: tuple[Part, ...]
+    """After the closing brace."""
+    canvas_fill: str
+    """The control token that fills a canvas up to its width, and evens out rows of unequal length."""
+    opening: tuple[Part, ...] = ()
+    """Before the questions of a canvas."""
+    closing: tuple[Part, ...] = ()
+    """After them."""
+    canvas_head: tuple[Part, ...] = ()
+    """Before the opening brace."""
+    width_multiple: int = 1
+    """Canvas widths are rounded up to a multiple of this many tokens."""
+    grouped_width: int = 256
+    """The most tokens that the fields of one shared canvas may take; a single wider field has a canvas of its own."""
+    self_conditioning: SelfConditioning = SelfConditioning.FULL
+
+    @property
+    def id(self) -> str:
+        """What fingerprints, calibration files and reports print."""
+        return f"{self.name}-{self.version}"
+
+    @cached_property
+    def hash(self) -> str:
+        """12 hex digits over every parameter: a template that was edited without a new version shows."""
+        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+    @cached_property
+    def controls(self) -> tuple[str, ...]:
+        """Every control token that it places by itself, sorted; labels not included."""
+        forms = (self.noul, self.choice, self.score)
+        parts = [*self.state, *self.opening, *self.closing, *self.canvas_head, *self.canvas_tail]
+        for form in forms:
+            parts += [*form.head, *form.described, *form.bare, *form.tail]
+        named = {part.token for part in parts if isinstance(part, Control) and part != LABEL}
+        return tuple(sorted(named | {self.canvas_fill}))
