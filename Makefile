@@ -80,7 +80,7 @@ $(NODE_PACKAGES): compat_tests/node/package.json compat_tests/node/package-lock.
 constraints:
 	rm -rf .venvs/constraints
 	$(PYTHON) -m venv .venvs/constraints
-	.venvs/constraints/bin/python -m pip --disable-pip-version-check --no-input install --quiet torch==2.13.0 -e ./sdk -e '.[agree,test]'
+	.venvs/constraints/bin/python -m pip --disable-pip-version-check --no-input install --quiet torch==2.13.0 transformers==5.17.0 -e ./sdk -e '.[agree,test]'
 	{ echo "# What CI runs, written by 'make constraints'."; \
 	  .venvs/constraints/bin/python -m pip freeze --exclude-editable | sed -E 's/\+[a-z0-9.]+$$//; / @ /d; /^(setuptools|nvidia-|cuda-|triton)/d'; } > constraints.txt
 
