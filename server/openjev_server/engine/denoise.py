@@ -126,10 +126,12 @@ def _rows(
 
 
 def _tile(tile: Tile, place: NDArray[np.int64], backbone: Backbone) -> DeviceTile:
+    # Added to the scores, not a boolean: the CPU kernel would convert a boolean one again in every layer.
+    mask = np.where(tile.mask, np.float32(0), np.float32(-np.inf))
     return DeviceTile(
         _index(place[tile.queries], backbone),
         _index(tile.keys, backbone),
-        torch.from_numpy(tile.mask).to(backbone.device),
+        torch.from_numpy(mask).to(device=backbone.device, dtype=backbone.dtype),
     )
 
 

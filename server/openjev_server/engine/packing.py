@@ -48,9 +48,8 @@ class StateSpan:
     def keys(self, prefix_rows: int, low: int, high: int) -> NDArray[np.int64]:
         """Where state positions [low, high) lie in `concatenate(prefix, rows)`, shape [high - low]."""
         position = np.arange(low, high)
-        places: NDArray[np.int64] = np.where(
-            position < self.start, self.prefix + position, prefix_rows + self.row + position - self.start
-        )
+        own = prefix_rows + self.row + position - self.start
+        places: NDArray[np.int64] = np.where(position < self.start, self.prefix + position, own)
         return places
 
 

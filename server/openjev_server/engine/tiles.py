@@ -16,7 +16,8 @@ from openjev_server.engine.packing import BlockSpan, KeyRows, PackedPass, StateS
 
 __all__ = ["TILE_ROWS", "Tile", "canvas_rows", "cut", "slot_rows"]
 
-TILE_ROWS = 512
+TILE_ROWS = 128
+"""Small enough that a causal tile computes few masked scores, large enough that a kernel call pays (CPU and GPU)."""
 
 
 @dataclass(frozen=True, slots=True)
