@@ -75,8 +75,8 @@ class Settings(BaseSettings):
     """Noise replicas that are averaged."""
     decimals: int = Field(2, ge=2, le=6)
     """Decimals of every number in an answer; 2 is what the original sends."""
-    template: str | None = None
-    """Name of the canvas template; None takes the checkpoint's own."""
+    template: str = "auto"
+    """Id of the canvas template; `auto` takes the one that fits the checkpoint's tokenizer."""
 
     unknown_fields: Literal["reject", "ignore"] = "reject"
     """What an unknown top-level field of a request leads to: 400, or nothing."""

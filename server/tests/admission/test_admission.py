@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from openjev_server.admission import Admission, Overloaded
 from openjev_server.engine.fake import FakeEngine
 from openjev_server.engine.protocol import (

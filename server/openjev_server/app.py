@@ -1,0 +1,125 @@
+"""The ASGI application: routes and lifespan."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from openjev_server.admission import Admission
+from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
+from openjev_server.canvas.compile import Compiler
+from openjev_server.decide import Decider
+from openjev_server.engine.protocol import Engine
+from openjev_server.http.authentication import AuthenticationMiddleware
+from openjev_server.http.constants import EXPOSED_HEADERS, GZIP_LEVEL, GZIP_MINIMUM_BYTES
+from openjev_server.http.disconnect import ClientDisconnected, disconnected
+from openjev_server.http.fallback import FallbackMiddleware
+from openjev_server.http.paths import CourtesyPathMiddleware
+from openjev_server.http.request_id import RequestIdMiddleware
+from openjev_server.http.responses import error_response, http_error, json_response, wire_error
+from openjev_server.http.system_one import SystemOne
+from openjev_server.http.timing import ServerTimingMiddleware
+from openjev_server.settings import Settings
+from openjev_server.wire.errors import WireError, not_ready
+from openjev_server.wire.models import ModelCatalog
+from openjev_server.wire.openapi import openapi
+
+__all__ = ["create_app"]
+
+
+class ExactRoute(Route):
+    """A route that allows exactly its method: GET does not bring HEAD, as in the original."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], *, method: str) -> None:
+        super().__init__(path, endpoint, methods=[method])
+        self.methods = {method}
+
+
+def create_app(engine: Engine, settings: Settings, bundle: ModelBundle | None = None) -> Starlette:
+    """The application around one loaded engine, which it warms up in the background and closes at the end.
+
+    `app.state.admission` is the queue in front of the engine.
+
+    Args:
+        engine: evaluates requests; called from one thread of its own.
+        settings: limits and switches.
+        bundle: tokenizer and template of the engine's checkpoint; None reads them from `settings.model`.
+    """
+    bundle = bundle or load_bundle(resolve_model(settings.model), template=settings.template)
+    admission = Admission(engine, max_queued=settings.max_queued_requests, token_budget=settings.token_budget)
+    catalog = ModelCatalog(bundle.id, accept_pinned=settings.accept_pinned_models)
+    decider = Decider(
+        Compiler(bundle.tokenizer, bundle.template),
+        admission,
+        catalog,
+        info=engine.info,
+        limits=settings.token_limits(engine.info.device),
+        retry_after_s=settings.retry_after_s,
+    )
+    listing, description = catalog.listing(), openapi()
+
+    async def models(_request: Request) -> Response:
+        return json_response(listing)
+
+    async def openapi_json(_request: Request) -> Response:
+        return json_response(description)
+
+    async def health(_request: Request) -> Response:
+        return json_response({"status": "ok"})
+
+    async def ready(_request: Request) -> Response:
+        return json_response({"status": "ready"}) if admission.ready else error_response(not_ready())
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        admission.start()
+        try:
+            yield
+        finally:
+            await admission.drain(settings.drain_timeout_s)
+
+    app = Starlette(
+        routes=[
+            ExactRoute("/v1/systemone", SystemOne(decider, settings).respond, method="POST"),
+            ExactRoute("/v1/models", models, method="GET"),
+            ExactRoute("/openapi.json", openapi_json, method="GET"),
+            Route("/health", health),
+            Route("/ready", ready),
+        ],
+        middleware=_middleware(settings),
+        exception_handlers={WireError: wire_error, HTTPException: http_error, ClientDisconnected: disconnected},
+        lifespan=lifespan,
+    )
+    app.state.admission = admission
+    return app
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    """From the outside in: what concerns every response first, what may refuse a request last."""
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=EXPOSED_HEADERS,
+    )
+    authentication = Middleware(AuthenticationMiddleware, keys=settings.api_keys)
+    return [
+        Middleware(RequestIdMiddleware),
+        Middleware(ServerTimingMiddleware),
+        *([cors] if settings.cors_origins else []),
+        Middleware(FallbackMiddleware),
+        Middleware(GZipMiddleware, minimum_size=GZIP_MINIMUM_BYTES, compresslevel=GZIP_LEVEL),
+        Middleware(CourtesyPathMiddleware),
+        *([authentication] if settings.api_keys else []),
+    ]

@@ -1,0 +1,126 @@
+"""One request's way from typed questions to the answer, one arrow after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from openjev_server.admission import Admission, Overloaded
+from openjev_server.calibration import IDENTITY, Calibration
+from openjev_server.canvas.compile import CompiledRequest, Compiler, Layout
+from openjev_server.canvas.readout import read_out
+from openjev_server.engine.protocol import EngineInfo, EngineResult
+from openjev_server.settings import TokenLimits
+from openjev_server.wire.answer import render_answer, render_response
+from openjev_server.wire.errors import max_tokens_exceeded, overloaded
+from openjev_server.wire.models import ModelCatalog
+from openjev_server.wire.overrides import Overrides
+from openjev_server.wire.request import WireRequest
+
+__all__ = ["Decider", "Decision", "off_the_loop"]
+
+T = TypeVar("T")
+
+INLINE_QUESTIONS = 32
+"""Answers to more questions are read out and rendered in a worker thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answered request."""
+
+    body: dict[str, Any]
+    """The response, ready for JSON."""
+    fingerprint: str
+    """What produced it: `<model>@<weights>/<template>/<layout>/<steps>/<dtype>/<calibration>`."""
+    queue_ms: float
+    model_ms: float
+
+
+async def off_the_loop(work: Callable[[], T], *, large: bool) -> T:
+    """Runs small work in place, and large work in a thread so that other requests keep moving."""
+    return await asyncio.to_thread(work) if large else work()
+
+
+class Decider:
+    """Walks the arrows for one parsed request at a time; holds what they need and no state of its own."""
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        admission: Admission,
+        catalog: ModelCatalog,
+        *,
+        info: EngineInfo,
+        limits: TokenLimits,
+        retry_after_s: int = 1,
+        calibration: Calibration = IDENTITY,
+    ) -> None:
+        self._compiler = compiler
+        self._admission = admission
+        self._catalog = catalog
+        self._info = info
+        self._limits = limits
+        self._retry_after_s = retry_after_s
+        self._calibration = calibration
+
+    async def decide(self, request: WireRequest, overrides: Overrides, *, large: bool = False) -> Decision:
+        """Answers a request; `large` moves its compilation off the event loop.
+
+        Raises:
+            WireError: unknown model, too many tokens, or an overloaded server.
+            EngineError: the engine could not evaluate it.
+        """
+        model = self._catalog.resolve(request.model)
+        compiled = await off_the_loop(lambda: self._compile(request, overrides), large=large)
+        self._check_length(compiled)
+        try:
+            result = await self._admission.submit(compiled.request)
+        except Overloaded:
+            raise overloaded(self._retry_after_s) from None
+        many = len(request.questions) > INLINE_QUESTIONS
+        body = await off_the_loop(
+            lambda: self._answer(request, compiled, result, model, overrides.decimals), large=many
+        )
+        return Decision(body, self.fingerprint(overrides), result.queue_ms, result.model_ms)
+
+    def fingerprint(self, overrides: Overrides) -> str:
+        """What would answer under these settings, in printable ASCII."""
+        weights = f"{quote(self._catalog.concrete)}@{self._info.weights_hash}"
+        how = f"{self._compiler.template.id}/{overrides.layout}/{overrides.steps}"
+        return f"{weights}/{how}/{self._info.dtype}/{self._calibration.hash}"
+
+    def _compile(self, request: WireRequest, overrides: Overrides) -> CompiledRequest:
+        return self._compiler.compile(
+            request.state,
+            request.questions,
+            layout=Layout(overrides.layout),
+            steps=overrides.steps,
+            replicas=overrides.replicas,
+        )
+
+    def _check_length(self, compiled: CompiledRequest) -> None:
+        state = len(compiled.request.state)
+        last_position = max(
+            (state + len(block.suffix) + block.canvases.shape[1] for block in compiled.request.blocks), default=state
+        )
+        if (
+            compiled.request.tokens > self._limits.total
+            or compiled.longest_prompt > self._limits.prompt
+            or last_position > self._info.max_positions
+        ):
+            raise max_tokens_exceeded()
+
+    def _answer(
+        self, request: WireRequest, compiled: CompiledRequest, result: EngineResult, model: str, decimals: int
+    ) -> dict[str, Any]:
+        answers = {
+            question.id: render_answer(
+                question, self._calibration.apply(question, probabilities.tolist()), decimals=decimals
+            )
+            for question, probabilities in zip(request.questions, read_out(compiled, result), strict=True)
+        }
+        return render_response(model, answers, compiled.usage)

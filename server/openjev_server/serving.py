@@ -1,0 +1,172 @@
+"""`serve`: loads the checkpoint, listens, and stops cleanly."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from openjev_server.admission import Admission
+from openjev_server.app import create_app
+from openjev_server.bundle import load_bundle, resolve_model
+from openjev_server.engine.protocol import Engine
+from openjev_server.http.protocol import JsonErrorProtocol
+from openjev_server.settings import Settings, is_loopback
+
+__all__ = ["CannotServe", "Server", "bind", "check_exposure", "serve", "server_for", "url_of"]
+
+GRACE_S = 2.0
+"""Seconds on top of the drain timeout until open connections are cut."""
+
+
+class CannotServe(Exception):
+    """The server does not start; the message is one sentence for the person who started it."""
+
+
+def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> int:
+    """Serves until SIGTERM or SIGINT, and returns the process's exit status.
+
+    Args:
+        settings: all of them.
+        progress: called with the name of every tensor as it is loaded.
+
+    Raises:
+        CannotServe: unsafe settings, an address that cannot be bound, or a checkpoint that cannot be loaded.
+        ModelNotFound: the model's name leads to no checkpoint.
+    """
+    check_exposure(settings)
+    try:
+        with bind(settings.host, settings.port) as listener:
+            directory = resolve_model(settings.model)
+            _say(f"OpenJev loads {settings.model} …")
+            bundle = load_bundle(directory, template=settings.template)
+            engine = _load_engine(directory, settings, progress)
+            server = server_for(create_app(engine, settings, bundle), settings)
+            server.run(sockets=[listener])
+            return 0 if server.started else 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuses to offer an unauthenticated server to a network unless told so explicitly."""
+    if is_loopback(settings.host) or settings.api_keys or settings.allow_unauthenticated:
+        return
+    raise CannotServe(
+        f"Refusing to listen on {settings.host} without API keys: set OPENJEV_API_KEYS, "
+        "or OPENJEV_ALLOW_UNAUTHENTICATED=1 if anyone who reaches this address may use it."
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet: the port is taken before the slow loading, connections are not."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CannotServe(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise CannotServe(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address to give to a client, without a trailing slash."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def server_for(app: Starlette, settings: Settings) -> Server:
+    """uvicorn as these settings want it; `server.run(sockets=[listener])` serves until a signal or `should_exit`.
+
+    Every connection has TCP_NODELAY (asyncio sets it on its own, uvloop too), so that headers and body, which uvicorn
+    writes one after the other, do not wait for the client's delayed acknowledgement.
+    """
+    return Server(
+        uvicorn.Config(
+            app,
+            http=JsonErrorProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            proxy_headers=False,
+            timeout_keep_alive=settings.keep_alive_s,
+            timeout_graceful_shutdown=round(settings.drain_timeout_s + GRACE_S),
+        ),
+        app.state.admission,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says when it listens and when it is ready, and returns instead of dying of the signal it handled."""
+
+    def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
+        super().__init__(config)
+        self._admission = admission
+        self._announced = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts listening, and prints the address in a form that scripts can read."""
+        await super().startup(sockets=sockets)
+        if self.started and sockets:
+            _say(f"OpenJev serves on {url_of(sockets[0])}")
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn's pulse, ten times a second."""
+        if not self._announced and self._admission.ready:
+            self._announced = True
+            _say("OpenJev is ready")
+        return await super().on_tick(counter)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handles SIGINT and SIGTERM without raising them again afterwards: a graceful stop is a success."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _load_engine(directory: Path, settings: Settings, progress: Callable[[str], None] | None) -> Engine:
+    from openjev_server.engine.config import ConfigError
+    from openjev_server.engine.loading import load_engine
+    from openjev_server.engine.weights import CheckpointError
+
+    try:
+        return load_engine(
+            directory,
+            device=settings.device,
+            dtype=settings.dtype,
+            token_budget=settings.token_budget,
+            threads=settings.threads,
+            progress=progress,
+        )
+    except (CheckpointError, ConfigError, FileNotFoundError) as error:
+        raise CannotServe(f"Cannot load {settings.model}: {error}") from error
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,247 @@
+"""Headers, keys, limits, overload and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from app_support import BODY, NOUL, Running, Serve
+
+from openjev_server.app import create_app
+from openjev_server.bundle import ModelBundle
+from openjev_server.engine.fake import FakeEngine
+from openjev_server.engine.protocol import EngineError, EngineRequest, NonFiniteLogits
+from openjev_server.settings import Settings
+
+MISSING = "Must supply an API key! Check your request and try again."
+WRONG = "Cannot authenticate with the server. Please check your API key and try again."
+
+
+def wait_for(condition: object) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def keyed(serve: Serve):  # type: ignore[no-untyped-def]
+    hashed = hashlib.sha256(b"second").hexdigest()
+    with serve(api_keys=f"first-user=first,second-user=sha256:{hashed},bare") as running:
+        yield running
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic Zmlyc3Q=", "first"])
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/systemone"), ("GET", "/v1/models"), ("POST", "/v1/v1/systemone")])
+def test_a_missing_key(keyed: Running, method: str, path: str, header: str | None) -> None:
+    headers = {} if header is None else {"authorization": header}
+    response = keyed.client.request(method, path, headers=headers, content=b"{")
+    assert response.status_code == 403
+    assert response.json() == {"detail": {"error_type": "authentication_error", "message": MISSING}}
+
+
+@pytest.mark.parametrize("key", ["wrong", "firs", "first2", "first-user", "\u00e9".encode().decode("latin-1")])
+def test_a_wrong_key(keyed: Running, key: str) -> None:
+    response = keyed.client.get("/v1/models", headers={"authorization": f"Bearer {key}".encode("latin-1")})
+    assert response.status_code == 401
+    assert response.json() == {"detail": {"error_type": "authentication_error", "message": WRONG}}
+
+
+@pytest.mark.parametrize("authorization", ["Bearer first", "bearer second", "Bearer bare"])
+def test_a_right_key(keyed: Running, authorization: str) -> None:
+    assert keyed.client.get("/v1/models", headers={"authorization": authorization}).status_code == 200
+    assert keyed.ask(authorization=authorization).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/openapi.json"])
+def test_open_paths_need_no_key(keyed: Running, path: str) -> None:
+    assert keyed.client.get(path).status_code == 200
+
+
+def test_keys_are_optional_without_a_list(plain: Running) -> None:
+    assert plain.ask(authorization="Bearer anything").status_code == 200
+    assert plain.ask(authorization="nonsense").status_code == 200
+
+
+def test_headers_of_an_answer(plain: Running) -> None:
+    headers = plain.ask().headers
+    assert headers["x-openjev-fingerprint"] == "openjev-nano-1@fa4e00000000/nano-label-v1/isolated/2/float32/none"
+    timing = dict(part.split(";dur=") for part in headers["server-timing"].split(", "))
+    assert list(timing) == ["queue", "model", "total"]
+    assert all(float(value) >= 0 for value in timing.values())
+    assert "server" not in headers
+    assert "date" in headers
+
+
+def test_overrides(plain: Running) -> None:
+    response = plain.ask(openjev_layout="grouped", openjev_steps="3", openjev_replicas="2", openjev_decimals="5")
+    assert "/grouped/3/" in response.headers["x-openjev-fingerprint"]
+    request = plain.engine.batches[-1][0]
+    assert request.steps == 3
+    assert {len(block.canvases) for block in request.blocks} == {2}
+    assert response.json()["answers"]["urgent"]["noul"] != round(response.json()["answers"]["urgent"]["noul"], 2)
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("openjev_layout", "x"), ("openjev_steps", "0"), ("openjev_steps", "9"), ("openjev_replicas", "a"), ("openjev_decimals", "7")],
+)
+def test_bad_overrides(plain: Running, header: str, value: str) -> None:
+    response = plain.ask(**{header: value})
+    assert response.status_code == 400
+    assert header.replace("_", "-") in response.json()["detail"]["message"].lower()
+
+
+def test_overrides_can_be_forbidden(serve: Serve) -> None:
+    with serve(allow_overrides=False, steps=4, layout="grouped") as running:
+        assert running.ask(openjev_steps="2").status_code == 400
+        assert "/grouped/4/" in running.ask().headers["x-openjev-fingerprint"]
+
+
+def test_token_limits(serve: Serve) -> None:
+    long = {**BODY, "state": "word " * 300}
+    questions = {f"q{i}": NOUL for i in range(60)}
+    for limits in ({"max_prompt_tokens": 200}, {"max_total_tokens": 300}):
+        with serve(**limits) as running:
+            response = running.ask(long)
+            assert response.status_code == 400
+            assert response.json() == {"detail": {"error_type": "max_tokens_exceeded"}}
+            assert not running.engine.batches
+    with serve(max_prompt_tokens=200, max_total_tokens=10_000) as running:
+        assert running.ask({**BODY, "questions": questions}).status_code == 200
+
+
+def test_ten_megabytes_of_text(plain: Running) -> None:
+    response = plain.ask({**BODY, "state": "lorem ipsum " * 850_000})
+    assert response.status_code == 400
+    assert response.json() == {"detail": {"error_type": "max_tokens_exceeded"}}
+
+
+def test_the_body_limit(serve: Serve) -> None:
+    with serve(max_body_bytes=10_000) as running:
+        declared = running.ask({**BODY, "state": "x" * 20_000})
+        chunked = running.client.post("/v1/systemone", content=iter([b"x" * 6_000] * 4))
+        assert declared.status_code == chunked.status_code == 413
+        assert declared.json() == chunked.json()
+        assert "10000 bytes" in declared.json()["detail"]
+        assert running.ask().status_code == 200
+
+
+def test_a_full_queue(serve: Serve) -> None:
+    gate = threading.Event()
+    with serve(FakeEngine(gate=gate), max_queued_requests=1, retry_after_s=7) as running, ThreadPoolExecutor() as pool:
+        first = pool.submit(running.ask)
+        wait_for(running.engine.entered.is_set)
+        second = pool.submit(running.ask)
+        wait_for(lambda: running.admission.queued == 1)
+        refused = running.ask()
+        gate.set()
+        assert first.result().status_code == second.result().status_code == 200
+    assert refused.status_code == 529
+    assert refused.headers["retry-after"] == "7"
+    assert refused.json()["detail"]["error_type"] == "overloaded"
+
+
+def test_a_client_that_leaves_frees_its_place(serve: Serve) -> None:
+    gate = threading.Event()
+    with serve(FakeEngine(gate=gate)) as running, ThreadPoolExecutor() as pool:
+        first = pool.submit(running.ask)
+        wait_for(running.engine.entered.is_set)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{running.url}/v1/systemone", json=BODY, timeout=0.3)
+        wait_for(lambda: running.admission.queued == 0)
+        gate.set()
+        assert first.result().status_code == 200
+        assert running.ask().status_code == 200
+        assert [len(batch) for batch in running.engine.batches] == [1, 1]
+
+
+def test_stopping_answers_what_was_accepted(serve: Serve) -> None:
+    with ThreadPoolExecutor() as pool:
+        with serve(FakeEngine(delay_s=0.3)) as running:
+            answers = [pool.submit(httpx.post, f"{running.url}/v1/systemone", json=BODY) for _ in range(4)]
+            wait_for(lambda: running.engine.entered.is_set() and running.admission.queued == 3)
+        assert [answer.result().status_code for answer in answers] == [200] * 4
+    assert running.engine.closed
+
+
+@pytest.mark.parametrize("error", [NonFiniteLogits("nan"), EngineError("broken")])
+def test_our_own_failures_are_loud(serve: Serve, error: EngineError, caplog: pytest.LogCaptureFixture) -> None:
+    def failure(_request: EngineRequest) -> EngineError:
+        return error
+
+    with serve(FakeEngine(failure=failure)) as running:
+        response = running.ask()
+    assert response.status_code == 500
+    assert response.json()["detail"]["error_type"] == "internal_error"
+    assert str(error) in caplog.text
+
+
+def test_unexpected_exceptions_have_a_body_and_an_id(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("openjev_server.decide.read_out", explode)
+    with serve() as running:
+        response = running.ask()
+    assert response.status_code == 500
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_not_ready_until_warm(serve: Serve) -> None:
+    class Slow(FakeEngine):
+        gate = threading.Event()
+
+        def warm_up(self) -> None:
+            self.gate.wait()
+
+    with serve(Slow()) as running:
+        assert running.client.get("/ready").status_code == 503
+        assert running.client.get("/health").status_code == 200
+        Slow.gate.set()
+        wait_for(lambda: running.admission.ready)
+        assert running.client.get("/ready").status_code == 200
+
+
+def test_large_answers_are_compressed_when_accepted(plain: Running) -> None:
+    questions = {f"question number {i}": NOUL for i in range(100)}
+    large = {**BODY, "questions": questions}
+    zipped = plain.ask(large, accept_encoding="gzip")
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert zipped.json() == plain.ask(large, accept_encoding="identity").json()
+    assert "content-encoding" not in plain.ask(accept_encoding="gzip").headers
+
+
+def test_cors(serve: Serve, plain: Running) -> None:
+    preflight = {"origin": "https://app.test", "access-control-request-method": "POST"}
+    assert "access-control-allow-origin" not in plain.ask(origin="https://app.test").headers
+    with serve(cors_origins="https://app.test", api_keys="key") as running:
+        allowed = running.client.options(
+            "/v1/systemone", headers={**preflight, "access-control-request-headers": "authorization,content-type"}
+        )
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == "https://app.test"
+        refused = running.ask(origin="https://app.test")
+        assert refused.status_code == 403
+        assert refused.headers["access-control-allow-origin"] == "https://app.test"
+        assert "x-typesafe-request-id" in refused.headers["access-control-expose-headers"]
+        assert "access-control-allow-origin" not in running.ask(origin="https://other.test").headers
+
+
+def test_the_app_answers_in_process_without_a_lifespan(bundle: ModelBundle) -> None:
+    async def scenario() -> httpx.Response:
+        app = create_app(FakeEngine(), Settings(), bundle)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://in-process") as client:
+            response = await client.post("/v1/systemone", json=BODY)
+        await app.state.admission.drain(5)
+        return response
+
+    assert asyncio.run(scenario()).status_code == 200
