@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
 __all__ = ["to_json_bytes"]
+
+_EXPONENT = re.compile(r"\de-\d")
 
 
 def to_json_bytes(value: Any) -> bytes:
@@ -18,18 +21,24 @@ def to_json_bytes(value: Any) -> bytes:
     Raises ValueError for NaN and infinities.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    if "e-" in text:
+    if _EXPONENT.search(text):
         text = _write(value)
     # Only lone surrogates have no UTF-8 form, and this handler spells them as JSON does.
     return text.encode(errors="backslashreplace")
 
 
 def _write(value: Any) -> str:
+    # Loops, not comprehensions: one frame a level, so that the deepest body a server may admit fits on the stack.
+    parts = []
     match value:
         case dict():
-            return "{" + ",".join(f"{_scalar(str(k))}:{_write(v)}" for k, v in value.items()) + "}"
+            for key, item in value.items():
+                parts.append(f"{_scalar(key)}:{_write(item)}")
+            return "{" + ",".join(parts) + "}"
         case list() | tuple():
-            return "[" + ",".join(map(_write, value)) + "]"
+            for item in value:
+                parts.append(_write(item))  # noqa: PERF401
+            return "[" + ",".join(parts) + "]"
         case float() if "e-" in (text := repr(value)):
             return format(Decimal(text), "f")
         case _:

@@ -27,7 +27,7 @@ def test_round_trip(value: Any) -> None:
     [
         ({"a": [1, 2.0, None], "ü": "世"}, '{"a":[1,2.0,null],"ü":"世"}'.encode()),
         ({"\ud800": "ü\udfff"}, '{"\\ud800":"ü\\udfff"}'.encode()),
-        ([0.00001, 1.5e-06, 1e-05, "e-"], b'[0.00001,0.0000015,0.00001,"e-"]'),
+        ([0.00001, 1.5e-06, 1e-05, "1e-5"], b'[0.00001,0.0000015,0.00001,"1e-5"]'),
         ([1e22, -1e-7], b"[1e+22,-0.0000001]"),
     ],
 )
@@ -39,3 +39,10 @@ def test_spelling(value: Any, expected: bytes) -> None:
 def test_no_json(bad: float) -> None:
     with pytest.raises(ValueError, match="JSON"):
         to_json_bytes({"x": ["1e-5", bad]})
+
+
+def test_deep_values() -> None:
+    value: Any = 1e-7
+    for _ in range(250):
+        value = {"a": [value]}
+    assert to_json_bytes(value) == b'{"a":[' * 250 + b"0.0000001" + b"]}" * 250
