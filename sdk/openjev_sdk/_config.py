@@ -18,7 +18,7 @@ from openjev_sdk._constants import (
 )
 from openjev_sdk._errors import UsageError
 
-__all__ = ["Config", "Timeout", "checked_timeout", "resolve_config"]
+__all__ = ["Config", "Timeout", "checked_timeout", "resolve_config", "resolve_setting"]
 
 Timeout = float | httpx.Timeout
 """Seconds for each of connect, write, read and wait-for-a-connection; or those four on their own."""
@@ -50,9 +50,9 @@ def resolve_config(
         UsageError: a base URL that is not http(s), a key with spaces or non-ASCII, a timeout that is not positive.
     """
     return Config(
-        base_url=_checked_url(_resolve(base_url, BASE_URL_VARIABLES) or DEFAULT_BASE_URL),
-        api_key=_checked_key(_resolve(api_key, API_KEY_VARIABLES)),
-        model=_resolve(model, MODEL_VARIABLES) or DEFAULT_MODEL,
+        base_url=_checked_url(resolve_setting(base_url, BASE_URL_VARIABLES) or DEFAULT_BASE_URL),
+        api_key=_checked_key(resolve_setting(api_key, API_KEY_VARIABLES)),
+        model=resolve_setting(model, MODEL_VARIABLES) or DEFAULT_MODEL,
         timeout=checked_timeout(timeout),
         headers=httpx.Headers(headers),
     )
@@ -69,7 +69,8 @@ def checked_timeout(timeout: Timeout) -> Timeout:
     return timeout
 
 
-def _resolve(explicit: str | None, variables: tuple[str, ...]) -> str | None:
+def resolve_setting(explicit: str | None, variables: tuple[str, ...]) -> str | None:
+    """The first that is not blank of what was passed and the environment variables; None when there is none."""
     candidates = (explicit, *(os.environ.get(name) for name in variables))
     return next((stripped for value in candidates if value is not None and (stripped := value.strip())), None)
 
