@@ -1,0 +1,92 @@
+"""Flags that several commands share, each the setting of the same name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openjev_server.cli.failure import failed
+
+if TYPE_CHECKING:
+    from openjev_server.settings import Settings
+
+__all__ = [
+    "Decimals",
+    "Device",
+    "Dtype",
+    "DtypeName",
+    "Layout",
+    "LayoutName",
+    "Model",
+    "Replicas",
+    "Steps",
+    "Template",
+    "Threads",
+    "settings_from",
+]
+
+
+class LayoutName(StrEnum):
+    isolated = "isolated"
+    grouped = "grouped"
+
+
+class DtypeName(StrEnum):
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+ENGINE = "Engine"
+ANSWERS = "Answers"
+
+Model = Annotated[
+    str | None,
+    typer.Option(help="nano (the embedded checkpoint), a checkpoint directory, or a hub id. Default: nano."),
+]
+Layout = Annotated[
+    LayoutName | None,
+    typer.Option(help="Each question alone, or all on shared canvases. Default: isolated.", rich_help_panel=ANSWERS),
+]
+Steps = Annotated[int | None, typer.Option(min=1, max=8, help="Denoising steps. Default: 2.", rich_help_panel=ANSWERS)]
+Replicas = Annotated[
+    int | None, typer.Option(min=1, max=8, help="Noise replicas to average. Default: 1.", rich_help_panel=ANSWERS)
+]
+Decimals = Annotated[
+    int | None, typer.Option(min=2, max=6, help="Decimals of every number. Default: 2.", rich_help_panel=ANSWERS)
+]
+Template = Annotated[
+    str | None,
+    typer.Option(help="Id of the canvas template. Default: what fits the tokenizer.", rich_help_panel=ENGINE),
+]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. Default: auto.", rich_help_panel=ENGINE)]
+Dtype = Annotated[
+    DtypeName | None,
+    typer.Option(help="Arithmetic of the model. Default: what the device prefers.", rich_help_panel=ENGINE),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads of the engine. Default: torch's.", rich_help_panel=ENGINE)
+]
+
+
+def settings_from(**flags: Any) -> Settings:
+    """The settings of the environment, with the flags that were given on top.
+
+    Raises typer.Exit (2) after naming every value that is not valid.
+    """
+    from pydantic import ValidationError
+
+    from openjev_server.settings import Settings
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        faults = []
+        for entry in error.errors(include_url=False, include_input=False):
+            name = ".".join(str(part) for part in entry["loc"])
+            source = f"--{name.replace('_', '-')}" if name in given else f"OPENJEV_{name.upper()}"
+            faults.append(f"{source}: {entry['msg']}")
+        raise failed("; ".join(faults), status=2) from None

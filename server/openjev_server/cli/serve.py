@@ -1,0 +1,97 @@
+"""`openjev serve`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from openjev_server.cli.failure import failed
+from openjev_server.cli.flags import (
+    Decimals,
+    Device,
+    Dtype,
+    Layout,
+    Model,
+    Replicas,
+    Steps,
+    Template,
+    Threads,
+    settings_from,
+)
+
+__all__ = ["app"]
+
+NETWORK = "Network"
+
+app = typer.Typer()
+
+
+@app.callback()
+def group() -> None:
+    """Keeps `serve` a named command of this module."""
+
+
+@app.command()
+def serve(
+    model: Model = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address to bind; any but loopback needs API keys. Default: 127.0.0.1.", rich_help_panel=NETWORK
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port; 0 takes a free one and prints it. Default: 8000.", rich_help_panel=NETWORK
+        ),
+    ] = None,
+    allow_unauthenticated: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unauthenticated",
+            help="Bind any address without API keys.",
+            show_default=False,
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
+    layout: Layout = None,
+    steps: Steps = None,
+    replicas: Replicas = None,
+    decimals: Decimals = None,
+    template: Template = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    threads: Threads = None,
+) -> None:
+    """Serve System One requests until Ctrl-C or SIGTERM.
+
+    Every setting is also an environment variable OPENJEV_NAME (a flag wins); `openjev doctor` lists them all. API keys
+    are read from OPENJEV_API_KEYS only, so that they do not show in the list of processes.
+    """
+    settings = settings_from(
+        model=model,
+        host=host,
+        port=port,
+        allow_unauthenticated=allow_unauthenticated,
+        layout=layout,
+        steps=steps,
+        replicas=replicas,
+        decimals=decimals,
+        template=template,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+    )
+    from openjev_server.bundle import ModelNotFound
+    from openjev_server.cli.loading import loading_bar
+    from openjev_server.serving import CannotServe
+    from openjev_server.serving import serve as run
+
+    try:
+        with loading_bar(settings.model) as progress:
+            status = run(settings, progress)
+    except (CannotServe, ModelNotFound) as error:
+        raise failed(error) from None
+    raise typer.Exit(status)
