@@ -147,9 +147,9 @@ def zstd_run_length_bomb(blocks: int) -> bytes:
     ],
 )
 def test_bombs(encoding: str, bomb: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert refusal(bomb, encoding).status == 413
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_the_run_length_bomb_is_a_valid_frame() -> None:
@@ -158,9 +158,9 @@ def test_the_run_length_bomb_is_a_valid_frame() -> None:
 
 @pytest.mark.parametrize(("encoding", "empty"), [("gzip", gzip.compress(b"")), ("zstd", zstandard.compress(b""))])
 def test_many_empty_streams(encoding: str, empty: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert refusal(empty * 1_000_000, encoding, limit=1 << 25).status == 400
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert refusal(empty * MAX_STREAMS, encoding).detail == errors.missing_body().detail
 
 
@@ -283,10 +283,10 @@ def test_depth() -> None:
     ids=lambda b: repr(b[:8]),
 )
 def test_ten_megabytes_of_malice(bomb: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     error = attempt(bomb, limit=1 << 25)
     assert error is None or error.status == 422
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def depth_of(value: Any) -> int:

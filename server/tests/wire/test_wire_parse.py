@@ -177,14 +177,14 @@ def test_lone_surrogates(half: str) -> None:
 
 
 def test_faults_by_the_million_are_cheap() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     error = refusal(request({str(i): 0 for i in range(300_000)}))
     assert len(error.detail) == MAX_REPORTED_ERRORS
     error = refusal(request({"q": {"type": "score", "criteria": [0] * 1_000_000}}))
     assert len(error.detail) == 33
     error = refusal(request({"q": {"type": "choice", "criteria": dict.fromkeys(map(str, range(300_000)), 0)}}))
     assert len(error.detail) == 768
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_long_echo_gives_way_to_its_size() -> None:
