@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 from openjev_server.admission import Admission, Overloaded
 from openjev_server.calibration import IDENTITY, Calibration
-from openjev_server.canvas.compile import CompiledRequest, Compiler, Layout
+from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compiler, Layout
 from openjev_server.canvas.readout import read_out
 from openjev_server.engine.protocol import EngineInfo, EngineResult
+from openjev_server.lengths import surely_longer, texts_of
 from openjev_server.settings import TokenLimits
 from openjev_server.wire.answer import render_answer, render_response
 from openjev_server.wire.errors import max_tokens_exceeded, overloaded
@@ -76,7 +77,6 @@ class Decider:
         """
         model = self._catalog.resolve(request.model)
         compiled = await off_the_loop(lambda: self._compile(request, overrides), large=large)
-        self._check_length(compiled)
         try:
             result = await self._admission.submit(compiled.request)
         except Overloaded:
@@ -94,13 +94,20 @@ class Decider:
         return f"{weights}/{how}/{self._info.dtype}/{self._calibration.hash}"
 
     def _compile(self, request: WireRequest, overrides: Overrides) -> CompiledRequest:
-        return self._compiler.compile(
-            request.state,
-            request.questions,
-            layout=Layout(overrides.layout),
-            steps=overrides.steps,
-            replicas=overrides.replicas,
-        )
+        if surely_longer(self._compiler.tokenizer, texts_of(request), self._limits.total):
+            raise max_tokens_exceeded()
+        try:
+            compiled = self._compiler.compile(
+                request.state,
+                request.questions,
+                layout=Layout(overrides.layout),
+                steps=overrides.steps,
+                replicas=overrides.replicas,
+            )
+        except CanvasTooWide:
+            raise max_tokens_exceeded() from None
+        self._check_length(compiled)
+        return compiled
 
     def _check_length(self, compiled: CompiledRequest) -> None:
         state = len(compiled.request.state)

@@ -18,7 +18,7 @@ from openjev_server.admission import Admission
 from openjev_server.app import create_app
 from openjev_server.bundle import load_bundle, resolve_model
 from openjev_server.engine.protocol import Engine
-from openjev_server.http.protocol import JsonErrorProtocol
+from openjev_server.http.protocol import ApiProtocol
 from openjev_server.settings import Settings, is_loopback
 
 __all__ = ["CannotServe", "Server", "bind", "check_exposure", "serve", "server_for", "url_of"]
@@ -99,7 +99,7 @@ def server_for(app: Starlette, settings: Settings) -> Server:
     return Server(
         uvicorn.Config(
             app,
-            http=JsonErrorProtocol,
+            http=ApiProtocol,
             ws="none",
             lifespan="on",
             log_config=None,

@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import jsonschema
-
 from openjev_server.admission import Admission
 from openjev_server.engine.fake import FakeEngine
 

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 from app_support import Running, Serve, check_form
-
 from openjev_server.app import create_app
 from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
 from openjev_server.engine.fake import FakeEngine

@@ -93,7 +93,10 @@ def test_unknown_fields_can_be_ignored(serve: Serve) -> None:
 
 def test_a_request_at_the_limits_of_the_contract(plain: Running) -> None:
     options = {f"option {i}": None for i in range(255)}
-    questions = {"c": {"type": "choice", "criteria": options}, "s": {**SCORE, "criteria": [f"level {i}" for i in range(10)]}}
+    questions = {
+        "c": {"type": "choice", "criteria": options},
+        "s": {**SCORE, "criteria": [f"level {i}" for i in range(10)]},
+    }
     assert plain.ask({**BODY, "questions": questions}).status_code == 200
     one = {"c": {"type": "choice", "criteria": {"only": None}}, "s": {"type": "score", "criteria": ["only"]}}
     answers = plain.ask({**BODY, "questions": one}).json()["answers"]

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 from app_support import BODY, NOUL, Running, Serve
-
 from openjev_server.app import create_app
 from openjev_server.bundle import ModelBundle
 from openjev_server.engine.fake import FakeEngine
@@ -36,8 +35,10 @@ def keyed(serve: Serve):  # type: ignore[no-untyped-def]
         yield running
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic Zmlyc3Q=", "first"])
-@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/systemone"), ("GET", "/v1/models"), ("POST", "/v1/v1/systemone")])
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Basic Zmlyc3Q=", "first"])
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/systemone"), ("GET", "/v1/models"), ("POST", "/v1/v1/systemone")]
+)
 def test_a_missing_key(keyed: Running, method: str, path: str, header: str | None) -> None:
     headers = {} if header is None else {"authorization": header}
     response = keyed.client.request(method, path, headers=headers, content=b"{")
@@ -89,7 +90,13 @@ def test_overrides(plain: Running) -> None:
 
 @pytest.mark.parametrize(
     ("header", "value"),
-    [("openjev_layout", "x"), ("openjev_steps", "0"), ("openjev_steps", "9"), ("openjev_replicas", "a"), ("openjev_decimals", "7")],
+    [
+        ("openjev_layout", "x"),
+        ("openjev_steps", "0"),
+        ("openjev_steps", "9"),
+        ("openjev_replicas", "a"),
+        ("openjev_decimals", "7"),
+    ],
 )
 def test_bad_overrides(plain: Running, header: str, value: str) -> None:
     response = plain.ask(**{header: value})

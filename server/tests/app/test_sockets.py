@@ -71,7 +71,9 @@ def small(serve: Serve):  # type: ignore[no-untyped-def]
 
 JSON = "Content-Type: application/json"
 DEEP = b'{"state":' + b"[" * 50_000 + b"]" * 50_000 + b',"model":"jev-latest","questions":{}}'
-SURROGATE = json.dumps({**BODY, "questions": {"\ud83d": {"type": "choice", "criteria": {"\udc00": "\ud800", "b": None}}}})
+SURROGATE = json.dumps(
+    {**BODY, "questions": {"\ud83d": {"type": "choice", "criteria": {"\udc00": "\ud800", "b": None}}}}
+)
 
 CASES: dict[str, tuple[bytes, set[int]]] = {
     "valid": (post(VALID, JSON), {200}),
@@ -104,6 +106,10 @@ CASES: dict[str, tuple[bytes, set[int]]] = {
     "multipart without boundary": (post(b"x", "Content-Type: multipart/form-data"), {400, 422}),
     "many headers": (post(VALID, JSON, *(f"X-{i}: {i}" for i in range(500))), {200}),
     "upgrade": (post(VALID, JSON, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA"), {200}),
+    "upgrade without a body": (
+        b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+        {200},
+    ),
     "websocket": (post(VALID, JSON, "Connection: Upgrade", "Upgrade: websocket"), {200}),
     "latin-1 header": (post(VALID, JSON, "X-Name: \xe9"), {200}),
     "odd path": (b"GET /%ff%00/..//v1 HTTP/1.1\r\nHost: x\r\n\r\n", {404}),
@@ -146,6 +152,17 @@ def test_what_is_no_http_gets_a_400_with_a_body(small: Running, data: bytes) -> 
         answer = wire.answer()
         assert answer.status in {400, 404}
         assert "detail" in answer.json()
+
+
+def test_an_upgrade_offer_does_not_lose_a_body_in_many_pieces(small: Running) -> None:
+    """As Java's HttpClient sends it, head and body apart."""
+    head, _, body = post(VALID, JSON, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c").partition(b"\r\n\r\n")
+    with Wire(small) as wire:
+        for _ in range(3):
+            for piece in (head[:40], head[40:] + b"\r\n\r\n", body[:50], body[50:]):
+                wire.send(piece)
+                time.sleep(0.02)
+            assert wire.answer().status == 200
 
 
 def test_an_oversize_upload_reads_its_answer(small: Running) -> None:
@@ -209,7 +226,10 @@ def test_head(small: Running) -> None:
 
 
 def test_http_1_0_and_close(small: Running) -> None:
-    for data in (b"GET /v1/models HTTP/1.0\r\n\r\n", b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"):
+    for data in (
+        b"GET /v1/models HTTP/1.0\r\n\r\n",
+        b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    ):
         with Wire(small) as wire:
             wire.send(data)
             assert wire.answer().status == 200
