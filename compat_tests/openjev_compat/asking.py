@@ -1,0 +1,83 @@
+"""What to ask a server: fixtures or plain request bodies, grouped into the requests that carry them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .fixture import Fixture
+from .store import FixtureError
+
+__all__ = ["Ask", "asks_of", "read_requests"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: a state and its questions in wire form, by fixture id."""
+
+    workflow: str
+    case: str
+    node: str | None
+    licence: str
+    state: Any
+    questions: Mapping[str, Mapping[str, Any]]
+
+
+def asks_of(fixtures: Iterable[Fixture]) -> list[Ask]:
+    """The requests of the fixtures that kept their text; questions of one node on one state travel together."""
+    groups: dict[tuple[str, str | None, str], list[Fixture]] = {}
+    for fixture in fixtures:
+        if fixture.request is not None:
+            state = json.dumps(fixture.request.state, sort_keys=True)
+            groups.setdefault((fixture.case, fixture.node, state), []).append(fixture)
+    asks = []
+    for members in groups.values():
+        first = members[0]
+        assert first.request is not None
+        asks.append(
+            Ask(
+                workflow=first.workflow,
+                case=first.case,
+                node=first.node,
+                licence=first.licence,
+                state=first.request.state,
+                questions={member.id: member.request.question for member in members if member.request is not None},
+            )
+        )
+    return asks
+
+
+def read_requests(path: Path, *, workflow: str, licence: str) -> list[Ask]:
+    """Request bodies (`state`, `questions`) from a JSON array, or one JSON object a line.
+
+    Raises FixtureError for anything else.
+    """
+    text = path.read_text(encoding="utf-8")
+    try:
+        bodies = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in _lines(text)]
+    except ValueError as error:
+        raise FixtureError(f"{path}: not JSON: {error}") from None
+    asks = []
+    for number, body in enumerate(bodies, start=1):
+        questions = body.get("questions") if isinstance(body, dict) else None
+        if not isinstance(questions, dict) or not questions or "state" not in body:
+            raise FixtureError(f"{path}: request {number}: an object with `state` and `questions` is needed")
+        case = f"{workflow}/{body.get('id', number)}"
+        asks.append(
+            Ask(
+                workflow=workflow,
+                case=case,
+                node=None,
+                licence=licence,
+                state=body["state"],
+                questions={f"{case}/{qid}": question for qid, question in questions.items()},
+            )
+        )
+    return asks
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]

@@ -1,0 +1,146 @@
+"""A proxy that serves an upstream's answers unchanged and asks our engine a sample of the same questions.
+
+The client waits for the upstream only: the mirror has its own bounded queue and task, and drops what does not fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import httpx
+from openjev_sdk import AsyncClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from .mirror import Exchange, Mirror, PairFiles
+
+__all__ = ["ShadowSettings", "create_shadow_app"]
+
+_LOG = logging.getLogger("openjev.shadow")
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+# RFC 9110 7.6.1: these describe one connection, not the message.
+_CONNECTION = "connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade"
+_HOP_BY_HOP = frozenset(name.encode() for name in [*_CONNECTION.split(), "transfer-encoding"])
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowSettings:
+    """`sample`: the share of answered requests to mirror. `queued`: how many may wait for the engine."""
+
+    upstream: str
+    sample: float = 0.1
+    queued: int = 256
+    timeout_s: float = 60.0
+    max_body_bytes: int = 32 * 1024 * 1024
+    seed: int | None = None
+
+
+def create_shadow_app(
+    settings: ShadowSettings,
+    engine: AsyncClient,
+    pairs: PairFiles,
+    *,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Starlette:
+    """The proxy. `engine` answers the mirrored questions and is closed with it; `transport` reaches the upstream."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30)
+    http = httpx.AsyncClient(timeout=settings.timeout_s, limits=limits, transport=transport, trust_env=False)
+    mirror = Mirror(engine, pairs, queued=settings.queued, max_body_bytes=settings.max_body_bytes)
+    proxy = _Proxy(settings, http, mirror)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(mirror.run())
+        try:
+            yield
+        finally:
+            await mirror.drain(timeout_s=settings.timeout_s)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            _LOG.info("mirrored %d, dropped %d, failed %d", mirror.mirrored, mirror.dropped, mirror.failed)
+            await http.aclose()
+            await engine.aclose()
+
+    app = Starlette(routes=[Route("/{path:path}", proxy.answer, methods=_METHODS)], lifespan=lifespan)
+    app.state.mirror = mirror
+    return app
+
+
+class _Proxy:
+    def __init__(self, settings: ShadowSettings, http: httpx.AsyncClient, mirror: Mirror) -> None:
+        self._settings = settings
+        self._upstream = httpx.URL(settings.upstream)
+        self._http = http
+        self._mirror = mirror
+        self._random = random.Random(settings.seed)
+
+    async def answer(self, request: Request) -> Response:
+        content = bytearray()
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > self._settings.max_body_bytes:
+                return JSONResponse({"detail": f"Body over {self._settings.max_body_bytes} bytes."}, status_code=413)
+        body = bytes(content)
+        started = time.perf_counter()
+        try:
+            upstream = await self._http.send(self._forwarded(request, body), stream=True)
+            try:
+                received = b"".join([chunk async for chunk in upstream.aiter_raw()])
+            finally:
+                await upstream.aclose()
+        except httpx.TimeoutException:
+            return JSONResponse({"detail": "The upstream did not answer in time."}, status_code=504)
+        except httpx.TransportError as error:
+            return JSONResponse({"detail": f"The upstream cannot be reached: {error}"}, status_code=502)
+        if upstream.status_code == 200 and request.method == "POST" and self._random.random() < self._settings.sample:
+            elapsed_ms = (time.perf_counter() - started) * 1000
+            self._mirror.offer(
+                Exchange(
+                    path=request.url.path,
+                    content_type=request.headers.get("content-type"),
+                    content_encoding=request.headers.get("content-encoding"),
+                    request=body,
+                    response_encoding=upstream.headers.get("content-encoding"),
+                    response=received,
+                    elapsed_ms=elapsed_ms,
+                )
+            )
+        return _unchanged(upstream, received)
+
+    def _forwarded(self, request: Request, body: bytes) -> httpx.Request:
+        url = self._upstream.copy_with(
+            raw_path=self._upstream.raw_path.rstrip(b"/")
+            + request.scope["raw_path"]
+            + (b"?" + request.scope["query_string"] if request.scope["query_string"] else b"")
+        )
+        skipped = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
+        headers = [(name, value) for name, value in request.headers.raw if name not in skipped]
+        # Built by hand: a client's request would add its own Accept, Accept-Encoding and User-Agent.
+        carries_body = body or request.method in {"POST", "PUT", "PATCH"}
+        return httpx.Request(
+            request.method,
+            url,
+            headers=headers,
+            content=body if carries_body else None,
+            extensions={"timeout": httpx.Timeout(self._settings.timeout_s).as_dict()},
+        )
+
+
+def _unchanged(upstream: httpx.Response, received: bytes) -> Response:
+    """The upstream's status, headers and bytes; only the headers of its connection are left out."""
+    response = Response(status_code=upstream.status_code)
+    response.body = received
+    headers = [(name.lower(), value) for name, value in upstream.headers.raw if name.lower() not in _HOP_BY_HOP]
+    if not any(name == b"content-length" for name, _ in headers):
+        headers.append((b"content-length", str(len(received)).encode()))
+    response.raw_headers = headers
+    return response
