@@ -1,10 +1,17 @@
 """Questions as a canvas a masked-diffusion model fills in, and the probabilities that its slots hold. No torch."""
 
-from .compile import CanvasTooWide, CompiledRequest, Compiler, Layout, SlotReadout, Usage
-from .readout import read_out
-from .template import Control, Form, Spelling, Template
-from .templates import NANO_LABEL, NANO_LITERAL, OPENJEV_LITERAL, TEMPLATES, UnknownTemplate, template_for
-from .tokenizer import TextTokenizer, UnknownControlToken
+from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compiler, Layout, SlotReadout, Usage
+from openjev_server.canvas.readout import read_out
+from openjev_server.canvas.template import Control, Form, Spelling, Template
+from openjev_server.canvas.templates import (
+    NANO_LABEL,
+    NANO_LITERAL,
+    OPENJEV_LITERAL,
+    TEMPLATES,
+    UnknownTemplate,
+    template_for,
+)
+from openjev_server.canvas.tokenizer import TextTokenizer, UnknownControlToken
 
 __all__ = [
     "NANO_LABEL",

@@ -9,16 +9,16 @@ from functools import partial
 
 import numpy as np
 
-from ..engine.protocol import CanvasBlock, EngineRequest
-from ..questions import Question, Text
-from .cache import WeightedCache
-from .noise import NoiseSource
-from .plan import BlockPlan, CanvasTooWide, Planner
-from .render import render
-from .schema import Schema, as_text, schema_of
-from .template import Spelling, Template
-from .tokenizer import TextTokenizer
-from .trie import Trie
+from openjev_server.canvas.cache import WeightedCache
+from openjev_server.canvas.noise import NoiseSource
+from openjev_server.canvas.plan import BlockPlan, CanvasTooWide, Planner
+from openjev_server.canvas.render import render
+from openjev_server.canvas.schema import Schema, as_text, schema_of
+from openjev_server.canvas.template import Spelling, Template
+from openjev_server.canvas.tokenizer import TextTokenizer
+from openjev_server.canvas.trie import Trie
+from openjev_server.engine.protocol import CanvasBlock, EngineRequest
+from openjev_server.questions import Question, Text
 
 __all__ = ["CanvasTooWide", "CompiledRequest", "Compiler", "Layout", "SlotReadout", "Usage"]
 
@@ -124,7 +124,7 @@ class Compiler:
                 input_tokens=len(prefix) + sum(len(plan.suffix) for plan in plans),
                 output_tokens=sum(len(plan.canvas) for plan in plans),
             ),
-            longest_prompt=len(prefix) + max(len(plan.suffix) for plan in plans),
+            longest_prompt=len(prefix) + max(plan.longest_question for plan in plans),
         )
 
     def _plan(self, schemas: tuple[Schema, ...], layout: Layout) -> list[BlockPlan]:

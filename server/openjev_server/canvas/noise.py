@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from ..engine.protocol import Int32
+from openjev_server.engine.protocol import Int32
 
 __all__ = ["NoiseSource"]
 

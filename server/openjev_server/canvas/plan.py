@@ -9,12 +9,12 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..engine.protocol import Int32
-from .render import render, render_question
-from .schema import Schema
-from .template import Spelling, Template
-from .tokenizer import TextTokenizer
-from .trie import Trie, differing_columns
+from openjev_server.canvas.render import render, render_question
+from openjev_server.canvas.schema import Schema
+from openjev_server.canvas.template import Spelling, Template
+from openjev_server.canvas.tokenizer import TextTokenizer
+from openjev_server.canvas.trie import Trie, differing_columns
+from openjev_server.engine.protocol import Int32
 
 __all__ = ["BlockPlan", "CanvasTooWide", "Field", "FieldReadout", "Planner"]
 
@@ -60,6 +60,8 @@ class BlockPlan:
     candidates: Int32
     offsets: Int32
     fields: tuple[FieldReadout, ...]
+    longest_question: int
+    """Tokens of the suffix that its longest question would have alone."""
 
     @property
     def weight(self) -> int:
@@ -167,6 +169,7 @@ class Planner:
                 FieldReadout((slots[i], slots[i + 1]), (candidates[i], candidates[i + 1]), trie)
                 for i, trie in enumerate(tries)
             ),
+            longest_question=len(self._opening) + max(len(field.question) for field in fields) + len(self._closing),
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.protocol import EngineResult, NonFiniteLogits
-from .compile import CompiledRequest
+from openjev_server.canvas.compile import CompiledRequest
+from openjev_server.engine.protocol import EngineResult, NonFiniteLogits
 
 __all__ = ["read_out"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .schema import Answer, Schema
-from .template import LABEL, Control, Form, Part, Template
-from .tokenizer import TextTokenizer
+from openjev_server.canvas.schema import Answer, Schema
+from openjev_server.canvas.template import LABEL, Control, Form, Part, Template
+from openjev_server.canvas.tokenizer import TextTokenizer
 
 __all__ = ["render", "render_question"]
 

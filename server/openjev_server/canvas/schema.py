@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ..questions import Choice, Noul, Question, Score, Text
+from openjev_server.questions import Choice, Noul, Question, Score, Text
 
 __all__ = ["Answer", "Schema", "as_text", "schema_of"]
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from ..engine.protocol import SelfConditioning
+from openjev_server.engine.protocol import SelfConditioning
 
 __all__ = ["LABEL", "Control", "Form", "Part", "Spelling", "Template"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .template import LABEL, Control, Form, Spelling, Template
-from .tokenizer import TextTokenizer
+from openjev_server.canvas.template import LABEL, Control, Form, Spelling, Template
+from openjev_server.canvas.tokenizer import TextTokenizer
+from openjev_server.engine.protocol import SelfConditioning
 
 __all__ = ["NANO_LABEL", "NANO_LITERAL", "OPENJEV_LITERAL", "TEMPLATES", "UnknownTemplate", "template_for"]
 
@@ -37,6 +38,7 @@ NANO_LABEL = Template(
     ),
     canvas_tail=(Control("<eos>"),),
     canvas_fill="<eos>",
+    self_conditioning=SelfConditioning.SLOTS,
 )
 """What the embedded checkpoint was trained with. A label comes after its option, so that a causal encoder has read
 the option when it reaches the label. Noul criteria and the grouped layout were not in its training data."""
@@ -88,6 +90,7 @@ NANO_LITERAL = Template(
     closing=(Control("<answer>"),),
     canvas_tail=(Control("<eos>"),),
     canvas_fill="<eos>",
+    self_conditioning=SelfConditioning.SLOTS,
 )
 """Experimental: JSON values in the embedded checkpoint's own markup, which it was not trained on."""
 

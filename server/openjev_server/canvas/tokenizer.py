@@ -83,6 +83,15 @@ class TextTokenizer:
     def has(self, name: str) -> bool:
         return name in self._vocab
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, control tokens included by name."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text
+
+    def names(self) -> dict[int, str]:
+        """The vocabulary's own spelling of every id."""
+        return {i: name for name, i in self._vocab.items()}
+
     def encode(self, text: str) -> list[int]:
         """Token ids of user text, without a beginning or end of its own; never a control id."""
         return self.encode_batch((text,))[0]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.protocol import Int32
+from openjev_server.engine.protocol import Int32
 
 __all__ = ["Trie", "differing_columns"]
 

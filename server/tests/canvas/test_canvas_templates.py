@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+from openjev_server import canvas
+from openjev_server.canvas import (
+    NANO_LABEL,
+    NANO_LITERAL,
+    OPENJEV_LITERAL,
+    TEMPLATES,
+    TextTokenizer,
+    UnknownTemplate,
+    template_for,
+)
+from openjev_server.canvas.cache import WeightedCache
+from tokenizers import Tokenizer, models
+
+
+def test_the_tokenizer_picks_its_template(nano: TextTokenizer, gemma: TextTokenizer) -> None:
+    assert template_for(nano) is NANO_LABEL
+    assert template_for(gemma) is OPENJEV_LITERAL
+    assert template_for(nano, "nano-literal-1") is NANO_LITERAL
+    for name, template in TEMPLATES.items():
+        assert template.id == name
+    with pytest.raises(UnknownTemplate, match="unknown template 'x'"):
+        template_for(nano, "x")
+    with pytest.raises(UnknownTemplate, match=r"needs tokens.*<\|turn>"):
+        template_for(nano, "openjev-literal-1")
+    bare = TextTokenizer(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
+    with pytest.raises(UnknownTemplate, match="no template"):
+        template_for(bare)
+
+
+def test_every_parameter_is_in_the_hash() -> None:
+    assert len({template.hash for template in TEMPLATES.values()}) == len(TEMPLATES)
+    assert len(NANO_LABEL.hash) == 12
+    assert dataclasses.replace(NANO_LABEL).hash == NANO_LABEL.hash
+    changes = {
+        "name": "x",
+        "version": "x",
+        "spelling": canvas.Spelling.LITERAL,
+        "state": ("{state}",),
+        "opening": ("x",),
+        "closing": ("x",),
+        "noul": NANO_LABEL.score,
+        "choice": NANO_LABEL.score,
+        "score": NANO_LABEL.noul,
+        "canvas_head": ("x",),
+        "canvas_tail": ("x",),
+        "canvas_fill": "<pad>",
+        "width_multiple": 2,
+        "grouped_width": 2,
+        "self_conditioning": "allowed",
+    }
+    assert set(changes) == {field.name for field in dataclasses.fields(NANO_LABEL)}
+    for name, value in changes.items():
+        assert dataclasses.replace(NANO_LABEL, **{name: value}).hash != NANO_LABEL.hash
+
+
+def test_the_cache_stays_under_its_weight() -> None:
+    cache: WeightedCache[int] = WeightedCache(10)
+    made: list[int] = []
+
+    def make(value: int, weight: int) -> int:
+        def new() -> tuple[int, int]:
+            made.append(value)
+            return value, weight
+
+        return cache.get(value, new)
+
+    for value in (1, 2, 1, 3):
+        assert make(value, 4) == value
+    assert made == [1, 2, 3]
+    assert (cache.weight, len(cache)) == (8, 2)
+    make(1, 4)
+    make(2, 4)
+    assert made == [1, 2, 3, 2]
+    assert make(9, 11) == 9
+    assert (cache.weight, len(cache)) == (8, 2)
+
+
+def test_the_cache_counts_a_value_made_twice_once() -> None:
+    cache: WeightedCache[int] = WeightedCache(10)
+    both = threading.Barrier(2)
+
+    def make() -> tuple[int, int]:
+        both.wait(5)
+        return 1, 6
+
+    threads = [threading.Thread(target=cache.get, args=("k", make)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (cache.weight, len(cache)) == (6, 1)
+
+
+def test_the_public_names_are_complete_and_sorted() -> None:
+    assert set(canvas.__all__) <= set(dir(canvas))
+    assert len(set(canvas.__all__)) == len(canvas.__all__)
