@@ -64,16 +64,16 @@ class Settings(BaseSettings):
     """`nano` (the embedded checkpoint), a checkpoint directory, or a hub id."""
     host: str = "127.0.0.1"
     """Address to bind. Anything but loopback needs keys, or `allow_unauthenticated`."""
-    port: int = Field(8000, ge=0, le=65_535)
+    port: int = Field(default=8000, ge=0, le=65_535)
     """TCP port; 0 takes a free one and prints it."""
 
     layout: Literal["isolated", "grouped"] = "isolated"
     """Each question on its own canvas, or all questions on shared ones."""
-    steps: int = Field(2, ge=1, le=8)
+    steps: int = Field(default=2, ge=1, le=8)
     """Denoising steps."""
-    replicas: int = Field(1, ge=1, le=8)
+    replicas: int = Field(default=1, ge=1, le=8)
     """Noise replicas that are averaged."""
-    decimals: int = Field(2, ge=2, le=6)
+    decimals: int = Field(default=2, ge=2, le=6)
     """Decimals of every number in an answer; 2 is what the original sends."""
     template: str = "auto"
     """Id of the canvas template; `auto` takes the one that fits the checkpoint's tokenizer."""
@@ -85,37 +85,37 @@ class Settings(BaseSettings):
     accept_pinned_models: bool = True
     """Whether the original's version ids (`jev-1.13.0`) are accepted and echoed."""
 
-    api_keys: Annotated[tuple[ApiKey, ...], NoDecode, BeforeValidator(_keys)] = Field((), repr=False)
+    api_keys: Annotated[tuple[ApiKey, ...], NoDecode, BeforeValidator(_keys)] = Field(default=(), repr=False)
     """Comma separated `name=key`, `name=sha256:<64 hex digits>` or bare keys; none: no authentication."""
     allow_unauthenticated: bool = False
     """Permits binding a non-loopback address without keys."""
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = ()
     """Comma separated origins that browsers may call from; `*` for any; default none."""
 
-    max_body_bytes: int = Field(32 * MIB, ge=1)
+    max_body_bytes: int = Field(default=32 * MIB, ge=1)
     """Largest request body in bytes, as sent and again after decompression."""
-    max_json_depth: int = Field(64, ge=4, le=500)
+    max_json_depth: int = Field(default=64, ge=4, le=500)
     """How deep a request's JSON may nest."""
-    max_total_tokens: int | None = Field(None, ge=1)
+    max_total_tokens: int | None = Field(default=None, ge=1)
     """Largest request in tokens: state, questions and canvases. None: 64k on CUDA, 8k on a CPU."""
-    max_prompt_tokens: int | None = Field(None, ge=1)
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
     """Largest state plus longest question in tokens. None: 32k on CUDA, 8k on a CPU."""
-    max_queued_requests: int = Field(256, ge=1)
+    max_queued_requests: int = Field(default=256, ge=1)
     """Requests that may wait for the engine; more are answered 529."""
-    retry_after_s: int = Field(1, ge=0)
+    retry_after_s: int = Field(default=1, ge=0)
     """The `Retry-After` of a 529, in seconds."""
-    token_budget: int = Field(16_384, ge=1)
+    token_budget: int = Field(default=16_384, ge=1)
     """Tokens that waiting requests are packed up to into one engine call; a larger one runs alone."""
-    keep_alive_s: int = Field(75, ge=1)
+    keep_alive_s: int = Field(default=75, ge=1)
     """Seconds an idle connection stays open; official clients keep theirs for 30."""
-    drain_timeout_s: float = Field(30.0, ge=0)
+    drain_timeout_s: float = Field(default=30.0, ge=0)
     """Seconds that a stopping server gives to requests it has already accepted."""
 
     device: str = "auto"
     """`auto`, `cpu`, `cuda` or `cuda:N`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the model; `auto` takes what the device prefers."""
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(default=None, ge=1)
     """CPU threads of the engine; None leaves the choice to torch."""
 
     @model_validator(mode="before")

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -21,15 +22,15 @@ MISSING = "Must supply an API key! Check your request and try again."
 WRONG = "Cannot authenticate with the server. Please check your API key and try again."
 
 
-def wait_for(condition: object) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 5
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
-def keyed(serve: Serve):  # type: ignore[no-untyped-def]
+def keyed(serve: Serve) -> Iterator[Running]:
     hashed = hashlib.sha256(b"second").hexdigest()
     with serve(api_keys=f"first-user=first,second-user=sha256:{hashed},bare") as running:
         yield running
@@ -48,7 +49,7 @@ def test_a_missing_key(keyed: Running, method: str, path: str, header: str | Non
 
 @pytest.mark.parametrize("key", ["wrong", "firs", "first2", "first-user", "\u00e9".encode().decode("latin-1")])
 def test_a_wrong_key(keyed: Running, key: str) -> None:
-    response = keyed.client.get("/v1/models", headers={"authorization": f"Bearer {key}".encode("latin-1")})
+    response = keyed.client.get("/v1/models", headers=[(b"authorization", f"Bearer {key}".encode("latin-1"))])
     assert response.status_code == 401
     assert response.json() == {"detail": {"error_type": "authentication_error", "message": WRONG}}
 

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,16 +65,16 @@ def post(body: bytes, *lines: str, length: bool = True) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def small(serve: Serve):  # type: ignore[no-untyped-def]
+def small(serve: Serve) -> Iterator[Running]:
     with serve(max_body_bytes=LIMIT, keep_alive_s=20) as running:
         yield running
 
 
 JSON = "Content-Type: application/json"
 DEEP = b'{"state":' + b"[" * 50_000 + b"]" * 50_000 + b',"model":"jev-latest","questions":{}}'
-SURROGATE = json.dumps(
-    {**BODY, "questions": {"\ud83d": {"type": "choice", "criteria": {"\udc00": "\ud800", "b": None}}}}
-)
+LONELY = {"\ud83d": {"type": "choice", "criteria": {"\udc00": "\ud800", "b": None}}}
+SURROGATE = json.dumps({**BODY, "questions": LONELY})
+UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA")
 
 CASES: dict[str, tuple[bytes, set[int]]] = {
     "valid": (post(VALID, JSON), {200}),
@@ -105,7 +106,7 @@ CASES: dict[str, tuple[bytes, set[int]]] = {
     "multipart": (post(b"--B\r\n\r\nx\r\n--B--", "Content-Type: multipart/form-data; boundary=B"), {400, 422}),
     "multipart without boundary": (post(b"x", "Content-Type: multipart/form-data"), {400, 422}),
     "many headers": (post(VALID, JSON, *(f"X-{i}: {i}" for i in range(500))), {200}),
-    "upgrade": (post(VALID, JSON, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA"), {200}),
+    "upgrade": (post(VALID, JSON, *UPGRADE), {200}),
     "upgrade without a body": (
         b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
         {200},
@@ -156,7 +157,7 @@ def test_what_is_no_http_gets_a_400_with_a_body(small: Running, data: bytes) -> 
 
 def test_an_upgrade_offer_does_not_lose_a_body_in_many_pieces(small: Running) -> None:
     """As Java's HttpClient sends it, head and body apart."""
-    head, _, body = post(VALID, JSON, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c").partition(b"\r\n\r\n")
+    head, _, body = post(VALID, JSON, *UPGRADE).partition(b"\r\n\r\n")
     with Wire(small) as wire:
         for _ in range(3):
             for piece in (head[:40], head[40:] + b"\r\n\r\n", body[:50], body[50:]):
