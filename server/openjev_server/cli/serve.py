@@ -34,6 +34,7 @@ def group() -> None:
 
 @app.command()
 def serve(
+    *,
     model: Model = None,
     host: Annotated[
         str | None,
@@ -85,10 +86,12 @@ def serve(
         threads=threads,
     )
     from openjev_server.bundle import ModelNotFound
+    from openjev_server.cli.device import check_device
     from openjev_server.cli.loading import loading_bar
     from openjev_server.serving import CannotServe
     from openjev_server.serving import serve as run
 
+    check_device(settings.device)
     try:
         with loading_bar(settings.model) as progress:
             status = run(settings, progress)

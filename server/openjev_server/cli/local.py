@@ -1,0 +1,67 @@
+"""Answers in this process: the checkpoint is loaded, asked once, and let go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from openjev_server.admission import Admission
+from openjev_server.bundle import load_bundle, resolve_model
+from openjev_server.canvas.compile import Compiler
+from openjev_server.cli.table import Answered
+from openjev_server.decide import Decider, Decision
+from openjev_server.engine.loading import load_engine
+from openjev_server.settings import Settings
+from openjev_server.wire.models import ModelCatalog
+from openjev_server.wire.overrides import Overrides
+from openjev_server.wire.parse import parse_request
+
+__all__ = ["ask_here"]
+
+
+def ask_here(
+    settings: Settings, state: Any, questions: dict[str, Any], progress: Callable[[str], None] | None
+) -> Answered:
+    """Answers one request with the model, device and switches of `settings`.
+
+    Raises:
+        WireError: a request that a server would refuse.
+        ModelNotFound, CheckpointError, ConfigError, FileNotFoundError: no such model, or not a usable one.
+        EngineError: the model could not evaluate the request.
+    """
+    directory = resolve_model(settings.model)
+    bundle = load_bundle(directory, template=settings.template)
+    request = parse_request(
+        {"model": bundle.id, "state": state, "questions": questions}, unknown_fields=settings.unknown_fields
+    )
+    engine = load_engine(
+        directory,
+        device=settings.device,
+        dtype=settings.dtype,
+        token_budget=settings.token_budget,
+        threads=settings.threads,
+        progress=progress,
+    )
+    switches = Overrides(
+        layout=settings.layout, steps=settings.steps, replicas=settings.replicas, decimals=settings.decimals
+    )
+
+    async def decide() -> Decision:
+        admission = Admission(engine, max_queued=1, token_budget=settings.token_budget)
+        decider = Decider(
+            Compiler(bundle.tokenizer, bundle.template),
+            admission,
+            ModelCatalog(bundle.id),
+            info=engine.info,
+            limits=settings.token_limits(engine.info.device),
+        )
+        try:
+            return await decider.decide(request, switches)
+        finally:
+            await admission.drain(0)
+
+    started = time.perf_counter()
+    decision = asyncio.run(decide())
+    return Answered(decision.body, decision.fingerprint, (time.perf_counter() - started) * 1000)
