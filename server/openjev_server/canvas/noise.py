@@ -15,8 +15,8 @@ class NoiseSource:
     """Draws token ids for the slots of one state's canvases, uniformly from `plain`.
 
     Seeded with a hash of template, state, suffix, frozen canvas and replica number: the same question about the same
-    state gets the same noise whatever it is called, sent or batched with. Raw Philox words are used, not a numpy
-    distribution, because only bit streams are promised to stay the same between numpy versions.
+    state gets the same noise whatever it is called, sent or batched with. The stream is SHAKE-128 of that hash, the
+    same on every machine and with every version of numpy.
     """
 
     def __init__(self, template: str, state: Int32, plain: Int32) -> None:
@@ -34,11 +34,10 @@ class NoiseSource:
         seed = self._base.copy()
         _update(seed, suffix)
         _update(seed, structure)
+        key = seed.digest()
         for replica in range(replicas):
-            one = seed.copy()
-            one.update(replica.to_bytes(8, "little"))
-            words = np.random.Philox(key=int.from_bytes(one.digest(), "little")).random_raw(len(slots))
-            filled[replica, slots] = self._plain[words % np.uint64(len(self._plain))]
+            stream = hashlib.shake_128(key + replica.to_bytes(8, "little")).digest(8 * len(slots))
+            filled[replica, slots] = self._plain[np.frombuffer(stream, "<u8") % len(self._plain)]
         return filled
 
 
