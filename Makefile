@@ -65,7 +65,7 @@ tools: $(CLIENTS:%=.venvs/%/.installed) $(NODE_PACKAGES)
 # Node >= 20 from this machine, else from PyPI.
 .venvs/node/bin/node:
 	@mkdir -p $(@D)
-	@if node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && npm --version >/dev/null 2>&1; then \
+	@if node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && npm --version >/dev/null 2>&1; then \
 	  ln -sf "$$(command -v node)" $@; ln -sf "$$(command -v npm)" $(@D)/npm; \
 	else \
 	  $(PYTHON) -m venv .venvs/node; \
