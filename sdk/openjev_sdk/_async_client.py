@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -140,7 +140,7 @@ class AsyncClient:
         model: str | None = None,
         options: Options | None = None,
         timeout: Timeout | None = None,
-    ) -> AsyncIterator[Decision]: ...
+    ) -> AsyncGenerator[Decision, None]: ...
 
     @overload
     def map(
@@ -153,7 +153,7 @@ class AsyncClient:
         model: str | None = None,
         options: Options | None = None,
         timeout: Timeout | None = None,
-    ) -> AsyncIterator[Decision | OpenJevError]: ...
+    ) -> AsyncGenerator[Decision | OpenJevError, None]: ...
 
     def map(
         self,
@@ -165,7 +165,7 @@ class AsyncClient:
         model: str | None = None,
         options: Options | None = None,
         timeout: Timeout | None = None,
-    ) -> AsyncIterator[Decision | OpenJevError]:
+    ) -> AsyncGenerator[Decision | OpenJevError, None]:
         """Decide each state, `concurrency` at a time, in order.
 
         Lazy: nothing is sent before the first result is taken, and at most `concurrency` states are drawn ahead of

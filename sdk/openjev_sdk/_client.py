@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -140,7 +140,7 @@ class Client:
         model: str | None = None,
         options: Options | None = None,
         timeout: Timeout | None = None,
-    ) -> Iterator[Decision]: ...
+    ) -> Generator[Decision, None, None]: ...
 
     @overload
     def map(
@@ -153,7 +153,7 @@ class Client:
         model: str | None = None,
         options: Options | None = None,
         timeout: Timeout | None = None,
-    ) -> Iterator[Decision | OpenJevError]: ...
+    ) -> Generator[Decision | OpenJevError, None, None]: ...
 
     def map(
         self,
@@ -165,7 +165,7 @@ class Client:
         model: str | None = None,
         options: Options | None = None,
         timeout: Timeout | None = None,
-    ) -> Iterator[Decision | OpenJevError]:
+    ) -> Generator[Decision | OpenJevError, None, None]:
         """Decide each state, `concurrency` at a time, in order.
 
         Lazy: nothing is sent before the first result is taken, and at most `concurrency` states are drawn ahead of

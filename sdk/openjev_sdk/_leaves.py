@@ -72,6 +72,11 @@ class _Place:
     def id(self) -> str:
         return ".".join(self.names) or ROOT_ID
 
+    @property
+    def name(self) -> str:
+        """The property in words; empty at the root."""
+        return self.names[-1].replace("_", " ").strip() if self.names else ""
+
     def error(self, problem: str) -> SchemaError:
         return SchemaError(self.path, problem)
 
@@ -200,7 +205,7 @@ class _Reader:
                 if reference in opened:
                     raise place.error(f"{reference} contains itself")
                 opened |= {reference}
-                schema = _merge(self._target(reference, place), schema, "$ref", place)
+                schema = _merge(_referenced(self._target(reference, place), place), schema, "$ref", place)
             elif "allOf" in schema:
                 parts = _sequence(schema["allOf"], place, "allOf")
                 if len(parts) != 1:
@@ -219,6 +224,14 @@ class _Reader:
                 raise place.error(f"$ref {reference!r} leads nowhere")
             target = target[key]
         return target
+
+
+def _referenced(target: Any, place: _Place) -> Any:
+    """What a `$ref` of a property leads to, under the name of the property: its title names the type, not the use."""
+    if not isinstance(target, Mapping) or not place.names:
+        return target
+    renamed = {key: value for key, value in target.items() if key != "title"}
+    return {**renamed, "title": place.name} if "description" in target else renamed
 
 
 def _merge(target: Any, schema: Mapping[str, Any], keyword: str, place: _Place) -> dict[str, Any]:
@@ -345,11 +358,12 @@ def _instructions(schema: Mapping[str, Any], place: _Place) -> str | None:
 
 
 def _text(schema: Mapping[str, Any], place: _Place) -> str:
-    title, description = (schema.get(key) for key in ("title", "description"))
-    texts = [text for text in (title, description) if isinstance(text, str) and text]
-    if texts:
-        return ": ".join(texts)
-    return place.names[-1].replace("_", " ").strip() if place.names else ""
+    title, description = (
+        value if isinstance(value := schema.get(key), str) else "" for key in ("title", "description")
+    )
+    if place.names and title == place.names[-1].title().replace("_", " ").strip():
+        title = ""  # made by pydantic, out of the name
+    return ": ".join(text for text in (title, description) if text) or place.name
 
 
 def _member_path(path: str, name: str) -> str:

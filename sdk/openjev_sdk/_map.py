@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, TypeVar
 
@@ -33,7 +33,7 @@ def check_map(concurrency: int, on_error: OnError) -> None:
 
 def map_threads(
     call: Callable[[S], R], items: Iterable[S], concurrency: int, on_error: OnError
-) -> Iterator[R | OpenJevError]:
+) -> Generator[R | OpenJevError, None, None]:
     """`call` for every item in threads. At most `concurrency` items are drawn ahead of the results taken.
 
     Closing the iterator drops what has not started; calls on their way end in the background, unseen.
@@ -62,7 +62,7 @@ def _result(future: Future[R], on_error: OnError) -> R | OpenJevError:
 
 async def map_async(
     call: Callable[[S], Awaitable[R]], items: Iterable[S] | AsyncIterable[S], concurrency: int, on_error: OnError
-) -> AsyncIterator[R | OpenJevError]:
+) -> AsyncGenerator[R | OpenJevError, None]:
     """`call` for every item in tasks. At most `concurrency` items are drawn ahead of the results taken.
 
     Closing the iterator cancels the calls on their way.
