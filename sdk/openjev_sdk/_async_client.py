@@ -19,7 +19,7 @@ from openjev_sdk._constants import (
 from openjev_sdk._errors import OpenJevError
 from openjev_sdk._map import OnError, check_map, map_async
 from openjev_sdk._options import Options
-from openjev_sdk._questions import Questions, Text
+from openjev_sdk._questions import Questions, Text, question_bodies
 from openjev_sdk._request import PreparedRequest, models_request, system_one_request
 from openjev_sdk._response import parse_decision, parse_models
 from openjev_sdk._retry import SYSTEM_CLOCK, Clock, Retries, retry_async
@@ -181,12 +181,13 @@ class AsyncClient:
             timeout: As in `decide`.
 
         Raises:
-            UsageError: a concurrency below 1, or an unknown `on_error`.
+            UsageError: a question that cannot be sent, a concurrency below 1, or an unknown `on_error`.
         """
         check_map(concurrency, on_error)
+        asked = question_bodies(questions)
 
         async def call(state: Text) -> Decision:
-            return await self.decide(state, questions, model=model, options=options, timeout=timeout)
+            return await self.decide(state, asked, model=model, options=options, timeout=timeout)
 
         return map_async(call, states, concurrency, on_error)
 

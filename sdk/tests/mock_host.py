@@ -73,7 +73,7 @@ def answer_first(request: httpx.Request) -> httpx.Response:
 
 
 def _first(question: dict[str, Any]) -> dict[str, Any]:
-    criteria = question.get("criteria")
+    criteria: Any = question.get("criteria")
     match question["type"]:
         case "noul":
             return {"type": "noul", "noul": 0.9}

@@ -29,6 +29,7 @@ from openjev_sdk import (
     UnknownAnswer,
     Usage,
 )
+from stub_host import state, stub_host
 
 ASK = {"q": Noul("?")}
 
@@ -311,3 +312,25 @@ def test_closing_closes_the_transport() -> None:
         client.decide("s", ASK)
         assert not transport.closed
     assert transport.closed
+
+
+def test_errors_survive_pickling() -> None:
+    with pytest.raises(APIError) as caught:
+        decide(httpx.Response(429, json={"detail": "slow"}, headers={"x-typesafe-request-id": REQUEST_ID}))
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copied), str(copied), copied.request_id) == (type(caught.value), str(caught.value), REQUEST_ID)
+    schema_error = openjev_sdk.SchemaError("$.a", "no")
+    assert str(pickle.loads(pickle.dumps(schema_error))) == str(schema_error) == "$.a: no"
+
+
+def test_on_a_real_socket() -> None:
+    """Connections dropped and replies that come too late are retried; the same connection serves the next call."""
+    with stub_host() as host, Client(host.url + "/v1", timeout=0.3) as client:
+        decision = client.decide(state("socket", {"drop": True}, {"hang": True}, {}), ASK)
+        assert decision["urgent"] == NoulAnswer(0.31)
+        assert len(host.requests["socket"]) == 3
+        assert client.models()[0].name == "jev-latest"
+        with pytest.raises(APITimeoutError):
+            client.decide(state("late", {"hang": True}), ASK, timeout=0.05)
+        results = list(client.map([state(str(n)) for n in range(50)], ASK))
+        assert [len(result.answers) for result in results] == [3] * 50

@@ -100,7 +100,7 @@ def outcome(call: Any) -> Any:
     except Exception as error:
         names = ("status", "body", "request_id", "endpoint", "field_path", "retry_after_ms", "timeout")
         seen = {name: getattr(error, name) for name in names if hasattr(error, name)}
-        own_words = not hasattr(error, "status") or hasattr(error, "field_path") or not error.body
+        own_words = not hasattr(error, "status") or hasattr(error, "field_path") or not seen["body"]
         return type(error).__name__, seen, None if own_words else str(error)
     answers = {name: (type(answer).__name__, answer.model_dump()) for name, answer in result.answers.items()}
     groups = [list(result.nouls), list(result.choices), list(result.scores)]

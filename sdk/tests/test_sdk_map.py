@@ -95,7 +95,8 @@ def test_an_error_is_raised_at_its_place() -> None:
 
 def test_or_returned_there() -> None:
     with Client(transport=httpx.MockTransport(echo)) as client:
-        results = list(client.map(["a", "bad", "c", None], ASK, on_error="return"))  # type: ignore[list-item]
+        states: Any = ["a", "bad", "c", None]
+        results = list(client.map(states, ASK, on_error="return"))
     assert [type(result) for result in results] == [Decision, BadRequestError, Decision, UsageError]
 
 
@@ -113,10 +114,10 @@ def test_errors_of_the_callers_own_are_always_raised() -> None:
         list(client.map(["a"], ASK, on_error="return"))
 
 
-@pytest.mark.parametrize("arguments", [{"concurrency": 0}, {"on_error": "ignore"}])
+@pytest.mark.parametrize("arguments", [{"concurrency": 0}, {"on_error": "ignore"}, {"questions": {}}])
 def test_arguments_are_checked_at_the_call(arguments: Any) -> None:
     with Client() as client, pytest.raises(UsageError):
-        client.map(["a"], ASK, **arguments)
+        client.map(["a"], **{"questions": ASK, **arguments})
 
 
 def test_closing_early_draws_and_sends_nothing_more() -> None:
