@@ -1,0 +1,98 @@
+"""A checkpoint as a plain transformers directory, which `DiffusionGemmaForBlockDiffusion.from_pretrained` opens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from openjev_server.engine.config import BackboneConfig
+from openjev_server.engine.loading import read_tensors
+from openjev_server.engine.tensors import SKIPPED_PREFIXES, TIED_HEAD, tensor_shapes
+from openjev_server.engine.weights import CheckpointError
+
+__all__ = ["ExportError", "export"]
+
+ARCHITECTURE = "DiffusionGemmaForBlockDiffusion"
+COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "calibration.json", "MODEL_CARD.md")
+"""Copied as they are where the source has them."""
+
+
+class ExportError(ValueError):
+    """The directory cannot be written; the message says why."""
+
+
+def export(
+    source: Path, target: Path, *, dtype: torch.dtype = torch.float32, progress: Callable[[str], None] | None = None
+) -> int:
+    """Writes config.json, model.safetensors, the tokenizer and the model card, and returns the bytes of the weights.
+
+    Only names that transformers saves are written; it ties the encoder and the head to the decoder by itself. Vision
+    weights that the source lacks become zeros: the class insists on having them, and text never reaches them. All is
+    held in memory once in `dtype`. The target appears when it is complete, or not at all.
+
+    Raises:
+        ExportError: the target is there and not empty.
+        CheckpointError: the source's tensors do not fit its configuration.
+        ConfigError: the configuration is not supported.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ExportError(f"{target} exists and is not an empty directory")
+    raw = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    shapes = tensor_shapes(BackboneConfig.from_dict(raw))
+    tensors = _text_tensors(source, shapes, dtype, progress)
+    tensors |= {
+        name: torch.zeros(shape, dtype=dtype) for name, shape in _vision_shapes(raw).items() if name not in tensors
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+        unfinished = Path(scratch) / "export"
+        unfinished.mkdir()
+        weights = unfinished / "model.safetensors"
+        save_file(tensors, weights, metadata={"format": "pt"})
+        config = {**raw, "architectures": [ARCHITECTURE], "dtype": str(dtype).removeprefix("torch.")}
+        (unfinished / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        for name in COMPANIONS:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, unfinished / name)
+        size = weights.stat().st_size
+        unfinished.replace(target)
+    return size
+
+
+def _text_tensors(
+    source: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    progress: Callable[[str], None] | None,
+) -> dict[str, torch.Tensor]:
+    """The backbone's tensors, all of them, and the source's own vision tensors."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in read_tensors(source, shapes):
+        if name == TIED_HEAD:
+            continue
+        if name not in shapes and not name.startswith(SKIPPED_PREFIXES):
+            raise CheckpointError(f"{name} is not part of the model")
+        if name in shapes and tuple(tensor.shape) != shapes[name]:
+            raise CheckpointError(f"{name} has shape {tuple(tensor.shape)}, not {shapes[name]}")
+        tensors[name] = tensor.to(dtype).contiguous()
+        if progress is not None and name in shapes:
+            progress(name)
+    if missing := sorted(shapes.keys() - tensors.keys()):
+        raise CheckpointError(f"missing: {', '.join(missing[:20])}{' and more' if len(missing) > 20 else ''}")
+    return tensors
+
+
+def _vision_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the vision tensors, which only transformers knows."""
+    from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
+
+    with torch.device("meta"):
+        model = DiffusionGemmaForBlockDiffusion(DiffusionGemmaConfig(**config))
+    return {name: tuple(t.shape) for name, t in model.state_dict().items() if name.startswith(SKIPPED_PREFIXES)}
