@@ -141,7 +141,7 @@ def record(
         run = ask_live(side, asks, concurrency=concurrency, timeout_s=timeout, console=Console(stderr=True))
     except FixtureError as error:
         raise _refused(error) from None
-    typer.echo(f"{len(run.fixtures)} answers in {out}")
+    typer.echo(f"{write_fixtures(out, run.fixtures)} answers in {out}")  # in the order of the requests
     for failure in run.failures[:10]:
         typer.echo(f"failed: {failure}", err=True)
     if run.failures:

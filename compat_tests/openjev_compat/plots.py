@@ -37,7 +37,7 @@ def agreement_by_margin(report: Report) -> str | None:
     sections = [section for section in report.breakdowns["margin"] if section.estimate("agreement") is not None]
     if not sections:
         return None
-    with _figure("margin", height=3.4) as (axes, svg):
+    with _figure("margin", height=4.0) as (axes, svg):
         places = range(len(sections))
         axes.bar(places, [_agreement(section) for section in sections], color=_LEFT, width=0.62, zorder=2)
         axes.errorbar(
@@ -68,7 +68,7 @@ def reliability_diagram(report: Report) -> str | None:
     ]
     if not any(report.reliability[key] for key, *_ in series):
         return None
-    with _figure("reliability", height=3.4) as (axes, svg):
+    with _figure("reliability", height=4.0) as (axes, svg):
         axes.plot([0, 1], [0, 1], color=_QUIET, linestyle="--", linewidth=1, zorder=1)
         for key, label, colour, marker in series:
             bins = report.reliability[key]
@@ -80,7 +80,7 @@ def reliability_diagram(report: Report) -> str | None:
                 axes.scatter(x, y, s=sizes, color=colour, marker=marker, label=label, alpha=0.85, zorder=3)
         _share_axis(axes, "x", "probability given (bin mean)")
         _share_axis(axes, "y", "what it should have been")
-        legend = axes.legend(loc="upper left")
+        legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=1)
         for handle in legend.legend_handles:
             handle.set_sizes([40])
     return svg()

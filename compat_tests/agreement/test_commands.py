@@ -1,0 +1,112 @@
+"""The commands as a user types them: `openjev agree`, `record`, `import-cases`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from agreement.stubs import ANSWERS, answer, body, served
+from openjev_compat.cli import app
+from openjev_compat.store import load_fixtures
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from typer.testing import CliRunner, Result
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+LAB = ("--left", str(FIXTURES / "seed" / "every_lab.jsonl"), "--right", str(FIXTURES / "jev" / "every_lab.jsonl"))
+VOICE = (*LAB, "--on", "every-lab/customer-voice", "--steps", "1")
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments])
+
+
+async def _answer(request: Request) -> Response:
+    content = await request.body()
+    answered = answer(httpx.Request("POST", str(request.url), content=content))
+    return Response(answered.content, media_type="application/json")
+
+
+STUB = Starlette(routes=[Route("/v1/systemone", _answer, methods=["POST"])])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (("--fail-under", "0.95"), 0, "pass: agreement 138/144"),
+        (("--fail-under", "0.96"), 1, "FAIL: agreement 138/144"),
+        (("--fail-under", "0.95", "--strict"), 1, "0.9121 (the interval's lower end) < 0.95"),
+        (("--fail-under", "0.91", "--strict"), 0, "pass"),
+        (("--fail-under", "0.13", "--metric", "total_variation"), 0, "<= 0.13"),
+        (("--fail-under", "0.12", "--metric", "total_variation"), 1, "> 0.12"),
+        (("--fail-under", "0.5", "--metric", "nothing"), 2, "unknown metric"),
+    ],
+)
+def test_the_gate(arguments: tuple[str, ...], code: int, reason: str) -> None:
+    result = command("agree", *VOICE, *arguments)
+    assert result.exit_code == code
+    assert reason in result.output
+
+
+def test_the_published_total_and_all_outputs(tmp_path: Path) -> None:
+    result = command("agree", *VOICE, "--names", "seed", "Jev", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "138/144" in result.output
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "report.md", "report.html"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (LAB, "more than once"),
+        ((*LAB, "--on", "nothing/here"), "nothing on the right side"),
+        (("--left", "absent.jsonl", "--right", "absent.jsonl"), "no such file"),
+        (("--left", "absent.jsonl"), "--left and --right"),
+        ((*LAB, "--steps", "1", "--right-url", "http://x"), "--right-url needs --url"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(arguments: tuple[str, ...], reason: str) -> None:
+    result = command("agree", *arguments)
+    assert result.exit_code == 2
+    assert reason in " ".join(result.output.split())
+
+
+def test_record_then_agree_with_the_recording(tmp_path: Path) -> None:
+    requests, kept = tmp_path / "requests.json", tmp_path / "kept.jsonl"
+    requests.write_text(json.dumps([body("noul", "choice", "score"), body("noul", state={"a": 1})]), encoding="utf-8")
+    with served(STUB) as url:
+        recorded = command("record", "--requests", str(requests), "--out", str(kept), "--url", url)
+        assert recorded.exit_code == 0, recorded.output
+        fixtures = load_fixtures([kept])
+        assert [fixture.answer for fixture in fixtures[:3]] == list(ANSWERS.values())
+        answers = tmp_path / "answers.jsonl"
+        result = command(
+            "agree", "--url", url, "--fixtures", str(kept), "--answers", str(answers), "--fail-under", "1", "--quiet"
+        )
+        assert result.exit_code == 0, result.output
+        assert "4/4" in result.output
+        assert len(load_fixtures([answers])) == 4
+        twice = command("agree", "--url", url, "--fixtures", str(kept), "--right-url", url, "--fail-under", "1")
+        assert twice.exit_code == 0, twice.output
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    result = command("agree", "--url", "http://127.0.0.1:9", "--fixtures", str(FIXTURES / "jev"), "--on", "jevnav")
+    assert result.exit_code == 2
+    assert "no answer from http://127.0.0.1:9" in " ".join(result.output.split())
+
+
+def test_import_cases(tmp_path: Path) -> None:
+    content = {"documents": ["d"], "questions": [body("noul")["questions"]["noul"]], "cases": {}}
+    node = {"node": "first", "ran": True, "doc": 0, "questions": {"q": 0}, "answers": {"q": {"noul": 0.5}}}
+    content["cases"] = {"one": {"models": {"typesafe": {"model": "v1", "nodes": [node]}}}}
+    path = tmp_path / "mail-cases.js"
+    path.write_text(f"show({json.dumps({'eval': content})})", encoding="utf-8")
+    result = command("import-cases", str(path), "--out", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert len(load_fixtures([tmp_path / "out"])) == 1
+    assert command("import-cases", str(tmp_path / "absent.js"), "--out", str(tmp_path)).exit_code == 2

@@ -1,0 +1,149 @@
+"""Asking a server: grouping, concurrency, failures, resuming."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from agreement.made import QUESTIONS, choice, fixture, noul
+from agreement.stubs import answer, body
+from openjev_compat.asking import Ask, asks_of, read_requests
+from openjev_compat.fixture import Request, Usage
+from openjev_compat.journal import Journal
+from openjev_compat.live import LiveRun, Target, ask_all
+from openjev_compat.store import FixtureError, load_fixtures
+from openjev_sdk import AsyncClient, Options
+
+Handler = Callable[[httpx.Request], httpx.Response]
+URL = "http://stub.test"
+
+
+def run(asks: list[Ask], handler: Handler, path: Path | None = None, *, options: Options | None = None) -> LiveRun:
+    async def asked() -> LiveRun:
+        transport = httpx.MockTransport(handler)
+        async with AsyncClient(URL, transport=transport, max_retries=0) as client:
+            target = Target(URL, model="jev-latest", options=options, concurrency=3)
+            return await ask_all(client, target, asks, Journal(path), lambda: None)
+
+    return asyncio.run(asked())
+
+
+def asks(count: int) -> list[Ask]:
+    return asks_of([fixture(f"n{number}", noul(0.5)) for number in range(count)])
+
+
+def test_questions_of_one_node_on_one_state_travel_together() -> None:
+    request = Request("shared", QUESTIONS["noul"])
+    other = Request("another state", QUESTIONS["noul"])
+    grouped = asks_of(
+        [
+            fixture("a", noul(0.5), case="c", node="n", request=request),
+            fixture("b", noul(0.5), case="c", node="n", request=request),
+            fixture("c", noul(0.5), case="c", node="m", request=request),
+            fixture("d", noul(0.5), case="c", node="n", request=other),
+            fixture("e", choice(0.5, 0.5, 0.0), request=None),
+        ]
+    )
+    assert [list(ask.questions) for ask in grouped] == [
+        ["made/one/a", "made/one/b"],
+        ["made/one/c"],
+        ["made/one/d"],
+    ]
+
+
+def test_answers_come_back_as_fixtures_in_order() -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return answer(request)
+
+    result = run(asks(7), handler, options=Options(steps=4))
+    assert [kept.id for kept in result.fixtures] == [f"made/one/n{number}" for number in range(7)]
+    assert len(seen) == 7
+    assert all(request.headers["OpenJev-Steps"] == "4" for request in seen)
+    first = result.fixtures[0]
+    assert first.answer == {"type": "noul", "noul": 0.75}
+    assert (first.model, first.steps, first.usage) == ("stub-1", 4, Usage(100, 20, 1))
+    assert first.latency_ms is not None
+    assert result.failures == ()
+    assert result.wall_s is not None
+
+
+def test_a_failed_request_is_listed_and_does_not_stop_the_others() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        if "n2" in json.loads(request.content)["state"]:
+            return httpx.Response(400, json={"detail": "no"})
+        return answer(request)
+
+    result = run(asks(4), handler)
+    assert len(result.fixtures) == 3
+    assert result.failed_questions == 1
+    assert "made/one/n2" in result.failures[0]
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    count = 0
+
+    def dies(request: httpx.Request) -> httpx.Response:
+        nonlocal count
+        count += 1
+        if count > 3:
+            raise MemoryError
+        return answer(request)
+
+    with pytest.raises(ExceptionGroup):
+        run(asks(6), dies, path)
+    kept = load_fixtures([path])
+    assert 1 <= len(kept) <= 3
+    with path.open("a", encoding="utf-8") as lines:
+        lines.write('{"id": "cut sh')  # killed in the middle of a line
+
+    asked: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content)["state"])
+        return answer(request)
+
+    result = run(asks(6), handler, path)
+    assert len(asked) == 6 - len(kept)
+    assert len(result.fixtures) == 6
+    assert len(load_fixtures([path])) == 6
+    assert result.wall_s is None  # a part of the time was spent before
+
+    asked.clear()
+    run(asks(6), handler, path)
+    assert asked == []
+
+
+def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    run(asks(1), answer, path)
+    with pytest.raises(FixtureError, match="not of"):
+        run(asks(1), answer, path, options=Options(steps=3))
+    reworded = fixture("n0", noul(0.5), request=Request("another state", QUESTIONS["noul"]))
+    with pytest.raises(FixtureError, match="another wording"):
+        run(asks_of([reworded]), answer, path)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_requests_are_read_from_an_array_or_from_lines(tmp_path: Path, lines: bool) -> None:
+    bodies = [body("noul", "score"), body("choice")]
+    path = tmp_path / "requests"
+    path.write_text("\n".join(map(json.dumps, bodies)) if lines else json.dumps(bodies), encoding="utf-8")
+    read = read_requests(path, workflow="mine", licence="ours")
+    assert [list(ask.questions) for ask in read] == [["mine/1/noul", "mine/1/score"], ["mine/2/choice"]]
+    assert read[0].state == "a state"
+
+
+@pytest.mark.parametrize("text", ["nonsense", '[{"state": "no questions"}]', '[{"questions": {"q": {}}}]', "[3]"])
+def test_other_requests_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "requests"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(FixtureError, match="requests"):
+        read_requests(path, workflow="mine", licence="ours")
