@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from openjev_server.engine.protocol import CanvasBlock, EngineRequest
+from openjev_server.engine.protocol import CanvasBlock, EngineRequest, SelfConditioning
 from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
 
 VOCAB = 96
@@ -73,20 +73,34 @@ def reference(
     prompt = torch.from_numpy(np.concatenate([request.state, block.suffix]).astype(np.int64))[None]
     canvas = torch.from_numpy(block.canvases[replica].astype(np.int64))[None]
     vocabulary = model.config.text_config.vocab_size
+    slots = torch.from_numpy(block.slots.astype(np.int64))
+    candidates = [
+        torch.from_numpy(block.candidates[start:stop].astype(np.int64))
+        for start, stop in zip(block.offsets, block.offsets[1:], strict=False)
+    ]
+
+    def hide_frozen(_: torch.nn.Module, args: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        kept = torch.zeros_like(args[1])
+        kept[:, slots] = args[1][:, slots]
+        return args[0], kept
+
+    hooks = []
+    if request.self_conditioning is SelfConditioning.SLOTS:
+        hooks.append(model.model.decoder.self_conditioning.register_forward_pre_hook(hide_frozen))
     conditioning = None
     answers = []
     for _ in range(request.steps):
         logits = model(input_ids=prompt, decoder_input_ids=canvas, self_conditioning_logits=conditioning).logits
-        picked = []
-        for slot, start, stop in zip(block.slots, block.offsets, block.offsets[1:], strict=False):
-            log_probs = logits[0, int(slot)].log_softmax(-1)
-            picked.append(log_probs[torch.from_numpy(block.candidates[start:stop].astype(np.int64))])
-        answers.append(torch.cat(picked))
-        # Frozen positions keep their token: all of the distribution's mass lies on it.
-        frozen = torch.nn.functional.one_hot(canvas, vocabulary).float().log().clamp_min(-1e9)
-        conditioning = frozen.clone()
-        slots = torch.from_numpy(block.slots.astype(np.int64))
+        log_probs = logits[0, slots].log_softmax(-1)
+        answers.append(torch.cat([row[chosen] for row, chosen in zip(log_probs, candidates, strict=True)]))
+        # A frozen position keeps its token: all of its distribution's mass lies there.
+        conditioning = torch.nn.functional.one_hot(canvas, vocabulary).float().log().clamp_min(-1e9)
         conditioning[0, slots] = logits[0, slots]
+        if request.self_conditioning is SelfConditioning.ALLOWED:
+            for slot, chosen in zip(slots, candidates, strict=True):
+                conditioning[0, slot] = torch.full((vocabulary,), -1e9).index_copy(0, chosen, logits[0, slot, chosen])
+    for hook in hooks:
+        hook.remove()
     return answers
 
 
@@ -102,5 +116,12 @@ def random_block(rng: np.random.Generator, *, suffix: int, width: int, slots: in
     return CanvasBlock(rng.integers(0, VOCAB, suffix).astype(np.int32), canvases, places, flat, offsets)
 
 
-def random_request(rng: np.random.Generator, *, state: int, blocks: list[CanvasBlock], steps: int = 2) -> EngineRequest:
-    return EngineRequest(rng.integers(0, VOCAB, state).astype(np.int32), tuple(blocks), steps)
+def random_request(
+    rng: np.random.Generator,
+    *,
+    state: int,
+    blocks: list[CanvasBlock],
+    steps: int = 2,
+    self_conditioning: SelfConditioning = SelfConditioning.FULL,
+) -> EngineRequest:
+    return EngineRequest(rng.integers(0, VOCAB, state).astype(np.int32), tuple(blocks), steps, self_conditioning)

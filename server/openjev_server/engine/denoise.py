@@ -1,8 +1,7 @@
 """The denoising loop of one packed pass: step 1 is fused with the prefill, later steps rerun canvas rows only.
 
-Between steps a canvas row is conditioned on what the previous step said: a slot on the expected embedding of its
-distribution, a frozen position on its own token's embedding (a distribution with all its mass there). That is what
-transformers computes when the frozen logits are masked to their token.
+Between steps a slot is conditioned on what the previous step said, a frozen position on its own token or on nothing,
+as the request's `SelfConditioning` says.
 """
 
 from __future__ import annotations
@@ -42,13 +41,15 @@ def denoise(
     """
     store = _new_store(backbone, packed, prefix)
     readings: list[list[_Reading]] = [[] for _ in packed.blocks]
-    soft: torch.Tensor | None = None
+    conditioning: _Conditioning | None = None
     for step in range(1, max((plan.steps for plan in plans), default=1) + 1):
         active = [number for number, plan in enumerate(plans) if plan.steps >= step]
         blocks = [packed.blocks[number] for number in active]
-        hidden = _forward(backbone, packed, blocks, store, soft)
+        hidden = _forward(backbone, packed, blocks, store, conditioning)
         continuing = [plans[number] if plans[number].steps > step else None for number in active]
         step_readings, soft = _read(backbone, blocks, continuing, hidden)
+        if soft is not None:
+            conditioning = _Conditioning(soft, _on_own_token(blocks, continuing))
         for number, reading in zip(active, step_readings, strict=True):
             readings[number].append(reading)
     return [_result(block, steps) for block, steps in zip(packed.blocks, readings, strict=True)], store
@@ -60,6 +61,22 @@ class _Reading:
 
     log_probs: Float32
     logsumexp: Float32
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditioning:
+    """What the canvas rows of the blocks that go on are conditioned on."""
+
+    soft: torch.Tensor
+    """Soft embeddings of the slot rows, [m, hidden]."""
+    on_own_token: NDArray[np.bool_]
+    """Per canvas row: whether a frozen position sees its own token's embedding, else nothing."""
+
+
+def _on_own_token(blocks: Sequence[BlockSpan], continuing: Sequence[BlockPlan | None]) -> NDArray[np.bool_]:
+    kept = [(block, plan) for block, plan in zip(blocks, continuing, strict=True) if plan is not None]
+    own = np.array([plan.self_conditioning is not SelfConditioning.SLOTS for _, plan in kept])
+    return np.repeat(own, [block.stop - block.canvas for block, _ in kept])
 
 
 def _new_store(backbone: Backbone, packed: PackedPass, prefix: Sequence[KeyValues]) -> list[KeyValues]:
@@ -79,20 +96,20 @@ def _forward(
     packed: PackedPass,
     blocks: Sequence[BlockSpan],
     store: list[KeyValues],
-    soft: torch.Tensor | None,
+    conditioning: _Conditioning | None,
 ) -> torch.Tensor:
-    """Final hidden states of the blocks' slot rows. Without `soft` it is the first step, over all rows of the pass;
-    with it (soft embeddings [m, hidden] of the same slot rows) only the blocks' canvas rows run."""
-    first = soft is None
-    chosen = np.arange(packed.rows) if first else canvas_rows(blocks)
+    """Final hidden states of the blocks' slot rows. Without conditioning it is the first step, over all rows of the
+    pass; with it only the blocks' canvas rows run."""
+    chosen = np.arange(packed.rows) if conditioning is None else canvas_rows(blocks)
     wanted = slot_rows(blocks)
     rows = _rows(backbone, packed, blocks, chosen, wanted)
     embedded = backbone.embed(_index(packed.tokens[chosen], backbone))
-    if soft is None:
+    if conditioning is None:
         canvas = rows.is_canvas.nonzero()[:, 0]
         embedded.index_copy_(0, canvas, backbone.condition(embedded[canvas], None))
     else:
-        embedded = backbone.condition(embedded, embedded.index_copy(0, rows.wanted, soft))
+        frozen = embedded * _mask(conditioning.on_own_token, embedded)[:, None]
+        embedded = backbone.condition(embedded, frozen.index_copy(0, rows.wanted, conditioning.soft))
     return backbone.forward(embedded, rows, store)
 
 

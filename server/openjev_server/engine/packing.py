@@ -71,7 +71,8 @@ class BlockSpan:
         """Rows of the slots, replica by replica, shape [replicas * S]."""
         replicas, width = self.block.canvases.shape
         starts = self.canvas + np.arange(replicas)[:, None] * width
-        return (starts + self.block.slots[None, :]).reshape(-1)
+        rows: NDArray[np.int64] = (starts + self.block.slots[None, :]).reshape(-1)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,18 @@ class NonFiniteLogits(EngineError):
 
 
 class SelfConditioning(StrEnum):
-    """Over which tokens the previous step's distribution is taken when the next step is conditioned on it."""
+    """What a canvas row is conditioned on from the second step on.
+
+    A slot is conditioned on the expected embedding of its previous distribution. A frozen position is conditioned on
+    its own token's embedding, as in transformers when its logits are masked to that token; or on nothing.
+    """
 
     FULL = "full"
+    """Slots over the whole vocabulary; frozen positions on their token."""
     ALLOWED = "allowed"
+    """Slots over their candidates only; frozen positions on their token."""
+    SLOTS = "slots"
+    """Slots over the whole vocabulary; frozen positions on nothing (how the embedded checkpoint was trained)."""
 
 
 @dataclass(frozen=True, slots=True)

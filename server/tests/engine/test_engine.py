@@ -15,7 +15,6 @@ from openjev_server.engine.protocol import (
     EngineRequest,
     EngineResult,
     NonFiniteLogits,
-    SelfConditioning,
 )
 from openjev_server.engine.torch_engine import TorchEngine
 from random_models import VOCAB, random_block, random_request, save_random
@@ -140,18 +139,6 @@ def test_out_of_memory_halves_the_budget_and_loses_nothing(
         assert isinstance(want, EngineResult)
         np.testing.assert_allclose(got.blocks[0].log_probs, want.blocks[0].log_probs, atol=1e-4)
     assert sizes[0] > 500 >= sizes[-1]
-
-
-def test_self_conditioning_over_the_allowed_tokens_differs_from_the_whole_vocabulary(engine: TorchEngine) -> None:
-    request = random_request(
-        np.random.default_rng(4), state=20, blocks=[random_block(np.random.default_rng(4), suffix=5, width=8, slots=2)]
-    )
-    allowed = EngineRequest(request.state, request.blocks, 2, SelfConditioning.ALLOWED)
-    full, restricted = engine.run([request, allowed])
-    assert isinstance(full, EngineResult)
-    assert isinstance(restricted, EngineResult)
-    np.testing.assert_allclose(full.blocks[0].log_probs[0], restricted.blocks[0].log_probs[0], atol=1e-4)
-    assert np.abs(full.blocks[0].log_probs[1] - restricted.blocks[0].log_probs[1]).max() > 1e-3
 
 
 def test_warm_up_runs(engine: TorchEngine) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from openjev_server.engine.loading import load_engine
-from openjev_server.engine.protocol import EngineRequest, EngineResult
+from openjev_server.engine.protocol import EngineRequest, EngineResult, SelfConditioning
 from openjev_server.engine.torch_engine import TorchEngine
 from random_models import random_block, random_request, reference, save_random
 from transformers import DiffusionGemmaForBlockDiffusion
@@ -45,11 +45,13 @@ def test_isolated_blocks_equal_one_question_per_sequence(
     check(checkpoint[1], request, engine.run([request])[0])
 
 
+@pytest.mark.parametrize("conditioning", list(SelfConditioning))
 def test_a_shared_canvas_with_many_slots_equals_the_whole_canvas(
-    engine: TorchEngine, checkpoint: tuple[Path, DiffusionGemmaForBlockDiffusion]
+    engine: TorchEngine, checkpoint: tuple[Path, DiffusionGemmaForBlockDiffusion], conditioning: SelfConditioning
 ) -> None:
     rng = np.random.default_rng(5)
-    request = random_request(rng, state=21, blocks=[random_block(rng, suffix=30, width=24, slots=9)])
+    block = random_block(rng, suffix=30, width=24, slots=9)
+    request = random_request(rng, state=21, blocks=[block], self_conditioning=conditioning)
     check(checkpoint[1], request, engine.run([request])[0])
 
 
