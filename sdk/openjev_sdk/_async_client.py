@@ -115,7 +115,7 @@ class AsyncClient:
         Args:
             state: What the questions are about: a string, or JSON that the model reads as such.
             questions: `Noul`, `Choice`, `Score` or plain mappings, under ids of your choice.
-            schema: In place of questions: a JSON Schema, or a pydantic model class; see `_schema` for what it may hold.
+            schema: In place of questions: a JSON Schema, or a pydantic model class. It may hold what the README lists.
             model: Other than the client's default.
             options: Switches of OpenJev hosts.
             timeout: Other than the client's default.

@@ -134,6 +134,9 @@ class APIError(OpenJevError):
             text = f"{self.endpoint}: {text}"
         return text if self.request_id is None else f"{text} (request id {self.request_id})"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
 
 class BadRequestError(APIError):
     """400: the request breaks a rule of the API."""

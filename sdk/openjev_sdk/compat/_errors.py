@@ -63,9 +63,6 @@ class TypeSafeAPIError(TypeSafeError, APIError):
             text = f"{self.endpoint}: {text}"
         return text if self.request_id is None else f"{text} (request_id={self.request_id})"
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self)!r})"
-
 
 class TypeSafeBadRequestError(TypeSafeAPIError):
     """400."""
