@@ -94,7 +94,7 @@ class Settings(BaseSettings):
 
     max_body_bytes: int = Field(default=32 * MIB, ge=1)
     """Largest request body in bytes, as sent and again after decompression."""
-    max_json_depth: int = Field(default=64, ge=4, le=500)
+    max_json_depth: int = Field(default=200, ge=4, le=500)
     """How deep a request's JSON may nest."""
     max_total_tokens: int | None = Field(default=None, ge=1)
     """Largest request in tokens: state, questions and canvases. None: 64k on CUDA, 8k on a CPU."""
@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     """Requests that may wait for the engine; more are answered 529."""
     retry_after_s: int = Field(default=1, ge=0)
     """The `Retry-After` of a 529, in seconds."""
-    token_budget: int = Field(default=16_384, ge=1)
+    token_budget: int = Field(default=8_192, ge=1)
     """Tokens that waiting requests are packed up to into one engine call; a larger one runs alone."""
     keep_alive_s: int = Field(default=75, ge=1)
     """Seconds an idle connection stays open; official clients keep theirs for 30."""

@@ -14,6 +14,7 @@ import httpx
 import jsonschema
 from openjev_server.admission import Admission
 from openjev_server.engine.fake import FakeEngine
+from openjev_server.serving import Server
 
 __all__ = ["BODY", "CHOICE", "FIXTURES", "NOUL", "REQUEST_ID", "SCORE", "Running", "Serve", "check_form"]
 
@@ -69,6 +70,7 @@ class Running:
     client: httpx.Client
     engine: FakeEngine
     admission: Admission
+    server: Server
 
     @property
     def address(self) -> tuple[str, int]:

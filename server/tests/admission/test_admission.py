@@ -36,7 +36,7 @@ def names(batch: Sequence[EngineRequest]) -> list[int]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -276,7 +276,7 @@ def test_times_are_filled_in() -> None:
             busy.gate.set()
             result = await waiting
             assert result.queue_ms >= 20
-            assert 20 <= result.model_ms < 1000
+            assert result.model_ms >= 20
 
     run(scenario)
 

@@ -40,7 +40,7 @@ def serve(bundle: ModelBundle) -> Serve:
             with httpx.Client(base_url=url, event_hooks={"response": [check_form]}, timeout=20) as client:
                 while not server.started:
                     thread.join(0.01)
-                yield Running(url, client, engine, app.state.admission)
+                yield Running(url, client, engine, app.state.admission, server)
         finally:
             server.should_exit = True
             thread.join(15)

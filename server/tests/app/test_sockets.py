@@ -249,14 +249,14 @@ def test_idle_connections_outlive_the_clients_own_timeout(serve: Serve) -> None:
         assert wire.answer().status == 200
         started = time.monotonic()
         assert wire.file.read() == b""
-        assert 0.5 < time.monotonic() - started < 5
+        assert 0.5 < time.monotonic() - started < 8
 
 
 def test_small_answers_leave_without_delay(small: Running) -> None:
-    """Headers and body are two writes: with Nagle's algorithm each answer would take 40 ms."""
+    """Headers and body are two writes: with Nagle's algorithm each answer would wait 40 ms for an acknowledgement."""
     with Wire(small) as wire:
-        started = time.perf_counter()
-        for _ in range(25):
-            wire.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert wire.answer().status == 200
-        assert time.perf_counter() - started < 25 * 0.035
+        wire.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert wire.answer().status == 200
+        sockets = [c.transport.get_extra_info("socket") for c in small.server.server_state.connections]
+        assert sockets
+        assert all(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for s in sockets)
