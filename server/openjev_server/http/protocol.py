@@ -31,6 +31,15 @@ class ApiProtocol(HttpToolsProtocol):
                 self._decline_upgrade(data[offer.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
+        self._expect_more()
+
+    def _expect_more(self) -> None:
+        """Bounds the wait for the rest of a head, or of a body that is being discarded, by the keep-alive timeout."""
+        between = self.cycle is None or self.cycle.response_complete
+        if between and self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def send_400_response(self, msg: str) -> None:
         """Sends a `detail` and a request id, and closes the connection."""

@@ -252,6 +252,18 @@ def test_idle_connections_outlive_the_clients_own_timeout(serve: Serve) -> None:
         assert 0.5 < time.monotonic() - started < 8
 
 
+@pytest.mark.parametrize(
+    "data", [b"POST /v1/systemone HTTP/1.1\r\nHos", post(b"", JSON, "Content-Length: 9999999", length=False) + b"x"]
+)
+def test_a_client_that_stalls_is_let_go(serve: Serve, data: bytes) -> None:
+    with serve(keep_alive_s=1, max_body_bytes=LIMIT) as running, Wire(running) as wire:
+        wire.send(data)
+        if b"Content-Length" in data:
+            assert wire.answer().status == 413
+            wire.send(b"x" * 10)
+        assert wire.file.read() == b""
+
+
 def test_small_answers_leave_without_delay(small: Running) -> None:
     """Headers and body are two writes: with Nagle's algorithm each answer would wait 40 ms for an acknowledgement."""
     with Wire(small) as wire:
