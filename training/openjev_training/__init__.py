@@ -1,0 +1,1 @@
+"""Training of the embedded checkpoint: warm start, data, packed training, quantisation and honest measurement."""

@@ -1,0 +1,71 @@
+"""Training, packed, says what the server says about the checkpoint that training wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from openjev_server.canvas.compile import Compiler
+from openjev_server.canvas.readout import read_out
+from openjev_server.canvas.templates import NANO_LABEL
+from openjev_server.canvas.tokenizer import TextTokenizer
+from openjev_server.engine.loading import load_engine
+from openjev_server.questions import Choice, Noul, Option, Score
+from openjev_training.backbone import Nano, named_tensors
+from openjev_training.checkpoint import write_checkpoint
+from openjev_training.device import Runner, to_device
+from openjev_training.examples import Example, Labelled, one_hot
+from openjev_training.packing import BLOCK, Encoder, pack
+from openjev_training.quantise import quantised
+
+QUESTIONS = (
+    Noul("a", "Is it urgent?", "needs an answer today", None),
+    Choice("b", "Which team?", (Option("billing"), Option("tech", "bugs"), Option("sales"))),
+    Score("c", "How happy?", ("sad", "neutral", "happy")),
+)
+STATES = ("I was charged twice.", {"subject": "broken", "body": "the app crashes"})
+
+
+def _example(state: object) -> Example:
+    items = tuple(Labelled(q, one_hot(n, 0)) for q, n in zip(QUESTIONS, (2, 3, 3), strict=True))
+    return Example(state, items)  # type: ignore[arg-type]
+
+
+def test_packed_training_pass_equals_the_engine(tiny: Nano, shipped: Path, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, named_tensors(tiny), tiny.arch, shipped, {})
+    engine = load_engine(tmp_path, device="cpu", dtype="float32")
+    compiler = Compiler(TextTokenizer.from_directory(tmp_path), NANO_LABEL)
+    encoder = Encoder.from_directory(tmp_path, state_limit=None)
+    batch, left = pack([encoder.compile(_example(s)) for s in STATES], 4 * BLOCK, np.random.default_rng(0), encoder)
+    assert not left
+    wanted = []
+    for state in STATES:
+        compiled = compiler.compile(state, QUESTIONS, steps=2)
+        for block in compiled.request.blocks:  # the same noise on both sides
+            batch.ids[batch.slots[len(wanted)]] = block.canvases[0, block.slots[0]]
+            wanted.append(None)
+    with quantised(tiny):
+        steps = Runner(tiny, torch.device("cpu"), compiled=False).steps(to_device(batch, torch.device("cpu")), 2)
+    row = 0
+    for state in STATES:
+        compiled = compiler.compile(state, QUESTIONS, steps=2)
+        (result,) = engine.run([compiled.request])
+        assert not isinstance(result, Exception)
+        for found in read_out(compiled, result):
+            np.testing.assert_allclose(steps[1][row, : len(found)].exp().numpy(), found, atol=1e-4)
+            row += 1
+    assert row == batch.count
+
+
+def test_tiles_hold_every_visible_key(tiny: Nano, shipped: Path) -> None:
+    encoder = Encoder.from_directory(shipped)
+    batch, _ = pack([encoder.compile(_example(s)) for s in STATES * 4], 8 * BLOCK, np.random.default_rng(0), encoder)
+    runner = Runner(tiny, torch.device("cpu"), compiled=False)
+    visible = runner.mask(to_device(batch, torch.device("cpu"))).numpy()
+    tiles = visible.reshape(8, BLOCK, 8, BLOCK).any((1, 3))
+    for q in range(8):
+        seen = np.flatnonzero(tiles[q])
+        assert batch.first_tile[q] <= seen.min()
+        assert seen.max() <= batch.last_tile[q]
+    assert visible.any(1).all()
