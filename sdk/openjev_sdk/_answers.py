@@ -184,7 +184,7 @@ def choice_confidence(probabilities: Sequence[float]) -> float:
 def score_confidence(probabilities: Sequence[float]) -> float:
     """1 - (mean distance from the likeliest level) / (that of a uniform distribution from its middle), at least 0.
 
-    The API's formula, see `fixtures` of the server for the recordings that it explains.
+    The API's formula, as its recorded answers show it; 1 for a single level.
     """
     n = len(probabilities)
     if n == 1:
