@@ -24,8 +24,8 @@ __all__ = ["Backbone", "DeviceTile", "KeyValues", "Rows"]
 class DeviceTile:
     """A `tiles.Tile` on the device; `queries` are places in the rows at hand, `keys` places in the key store."""
 
-    queries: torch.Tensor
-    keys: torch.Tensor
+    queries: torch.Tensor | slice
+    keys: torch.Tensor | slice
     mask: torch.Tensor
 
 
@@ -166,7 +166,7 @@ class Backbone:
                 scale=1.0,
                 enable_gqa=config.kv_heads != self.config.heads,
             )
-            mixed.index_copy_(0, tile.queries, attended[0].transpose(0, 1))
+            mixed[tile.queries] = attended[0].transpose(0, 1)
         output = functional.linear(mixed.flatten(1), weights.output)
         return rms(output, weights.norms["post_attention_layernorm"], self.config.rms_eps)
 

@@ -146,10 +146,17 @@ def _tile(tile: Tile, place: NDArray[np.int64], backbone: Backbone) -> DeviceTil
     # Added to the scores, not a boolean: the CPU kernel would convert a boolean one again in every layer.
     mask = np.where(tile.mask, np.float32(0), np.float32(-np.inf))
     return DeviceTile(
-        _index(place[tile.queries], backbone),
-        _index(tile.keys, backbone),
+        _run(place[tile.queries], backbone),
+        _run(tile.keys, backbone),
         torch.from_numpy(mask).to(device=backbone.device, dtype=backbone.dtype),
     )
+
+
+def _run(values: NDArray[np.int64], backbone: Backbone) -> torch.Tensor | slice:
+    """A slice where the indices are consecutive: a view instead of a gathered copy, in every layer."""
+    if len(values) and values[-1] - values[0] == len(values) - 1 and (np.diff(values) == 1).all():
+        return slice(int(values[0]), int(values[-1]) + 1)
+    return _index(values, backbone)
 
 
 def _index(values: NDArray[np.int64], backbone: Backbone) -> torch.Tensor:
