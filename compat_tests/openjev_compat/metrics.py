@@ -166,7 +166,7 @@ DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
         "brier_right": "Brier score against {right}'s probability",
         "ece_reference": "calibration error against references",
         "brier_reference": "Brier score against references",
-        "gate_changed": "decisions that the confidence gate would change",
+        "gate_changed": "decisions that a confidence gate would change",
         "gate_passed_left": "{left} passes the gate",
         "gate_passed_right": "{right} passes the gate",
         "gate_agreement": "same answer where {left} passes the gate",
