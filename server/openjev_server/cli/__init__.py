@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -29,6 +30,9 @@ def openjev() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         typer.main.get_command(app)(args=arguments, prog_name="openjev")
     except ModuleNotFoundError as error:

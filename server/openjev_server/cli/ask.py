@@ -122,7 +122,7 @@ def _inputs(
         if file is not None:
             text = read_state(file)
         elif text is None and questions != STDIN and not sys.stdin.isatty():
-            text = read_state(STDIN)
+            text = read_state(STDIN) or None  # nothing was piped in
     except (InputError, QuestionSyntaxError) as error:
         raise failed(error, status=2) from None
     if text is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ SHORTEST_LABEL, LONGEST_LABEL = 12, 40
 """Columns; longer labels are folded."""
 SHOWN_OPTIONS = 10
 """The likeliest options of a choice; how many more there are, and what they sum to, is said."""
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 EIGHTHS = " ▏▎▍▌▋▊▉"
 ASCII_EIGHTHS = "    ####"
 
@@ -39,10 +41,10 @@ def print_answers(console: Console, questions: Mapping[str, Any], answered: Answ
     labels = [label for answer in answered.body["answers"].values() for label, _, _ in _rows(answer)]
     width = max(map(cell_len, labels), default=0)
     for name, answer in answered.body["answers"].items():
-        console.print(_heading(name, questions.get(name), answer))
+        console.print(_heading(name, questions.get(name), answer, arrow="→" if blocks else "->"))
         console.print(_bars(answer, blocks=blocks, label_width=max(SHORTEST_LABEL, min(width, LONGEST_LABEL))))
         console.print()
-    console.print(Text(_foot(answered), "dim"), overflow="fold")
+    console.print(Text(_foot(answered, " · " if blocks else ", "), "dim"), overflow="fold")
 
 
 def _bars(answer: Mapping[str, Any], *, blocks: bool, label_width: int) -> Table:
@@ -60,10 +62,12 @@ def _bars(answer: Mapping[str, Any], *, blocks: bool, label_width: int) -> Table
     return table
 
 
-def _heading(name: str, question: Any, answer: Mapping[str, Any]) -> Text:
+def _heading(name: str, question: Any, answer: Mapping[str, Any], *, arrow: str) -> Text:
     instructions = question.get("instructions") if isinstance(question, Mapping) else None
     asked = _text(instructions) if instructions else ""
-    return Text.assemble((name, "bold cyan"), " " if asked else "", asked, " → ", (_verdict(answer), "bold"))
+    return Text.assemble(
+        (_text(name), "bold cyan"), " " if asked else "", asked, f" {arrow} ", (_verdict(answer), "bold")
+    )
 
 
 def _verdict(answer: Mapping[str, Any]) -> str:
@@ -71,7 +75,7 @@ def _verdict(answer: Mapping[str, Any]) -> str:
         case "noul":
             return "yes" if answer["noul"] >= 0.5 else "no"
         case "choice":
-            return f"{answer['choice']}  (confidence {answer['confidence']})"
+            return f"{_text(answer['choice'])}  (confidence {answer['confidence']})"
         case "score":
             return f"{answer['score']} of {len(answer['legend']) - 1}  (confidence {answer['confidence']})"
         case _:
@@ -85,7 +89,7 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, float, bool]]:
             yes = answer["noul"]
             return [("yes", yes, yes >= 0.5), ("no", 1 - yes, yes < 0.5)]
         case "choice":
-            return [(option, p, option == answer["choice"]) for option, p in _likeliest(answer["probabilities"])]
+            return [(_text(option), p, option == answer["choice"]) for option, p in _likeliest(answer["probabilities"])]
         case "score":
             top = max(answer["probabilities"].values(), default=0.0)
             levels = answer["probabilities"].items()
@@ -112,16 +116,17 @@ def _bar(probability: float, *, blocks: bool) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """In one line, and without the control characters that steer a terminal."""
+    return CONTROLS.sub(" ", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-def _foot(answered: Answered) -> str:
+def _foot(answered: Answered, between: str) -> str:
     usage = answered.body.get("usage") or {}
-    parts = [str(answered.body.get("model", ""))]
+    parts = [_text(answered.body.get("model", ""))]
     if usage.get("input_tokens") is not None:
         parts.append(f"{usage['input_tokens']} tokens in")
     if answered.milliseconds is not None:
         parts.append(f"{answered.milliseconds:.0f} ms")
     if answered.fingerprint:
-        parts.append(answered.fingerprint)
-    return " · ".join(parts)
+        parts.append(_text(answered.fingerprint))
+    return between.join(parts)

@@ -1,0 +1,214 @@
+"""`doctor`: what this machine, this checkpoint and these settings come to, and what is wrong or unsafe about them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from openjev_server.bundle import ModelBundle, ModelNotFound, load_bundle, resolve_model
+from openjev_server.canvas.compile import Compiler
+from openjev_server.engine.config import ConfigError
+from openjev_server.engine.hardware import Hardware, describe_hardware, peak_bytes, resident_bytes
+from openjev_server.engine.loading import choose_device, choose_dtype, load_engine
+from openjev_server.engine.protocol import Engine, EngineError
+from openjev_server.engine.weights import CheckpointError
+from openjev_server.self_check import record, run_self_check
+from openjev_server.settings import Settings, is_loopback
+
+__all__ = ["EffectiveSetting", "Finding", "Report", "Status", "effective_settings", "examine", "unsafe_settings"]
+
+ENV_PREFIX = "OPENJEV_"
+CLIENT_VARIABLES = frozenset({"OPENJEV_BASE_URL", "OPENJEV_API_KEY", "OPENJEV_DEFAULT_MODEL"})
+"""Variables of the SDK, which are no settings of the server."""
+
+Progress = Callable[[str], None]
+
+
+class Status(StrEnum):
+    ok = "ok"
+    note = "note"
+    """Works, and worth knowing."""
+    unsafe = "unsafe"
+    """Works, and somebody could be hurt by it."""
+    broken = "broken"
+    """Does not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    topic: str
+    status: Status
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers of the text, for programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    name: str
+    value: Any
+    source: str
+    """`default`, `flag`, or the environment variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    findings: tuple[Finding, ...]
+    settings: tuple[EffectiveSetting, ...]
+    hardware: Hardware
+
+    @property
+    def broken(self) -> bool:
+        return any(finding.status is Status.broken for finding in self.findings)
+
+
+def examine(
+    settings: Settings,
+    *,
+    flags: frozenset[str] = frozenset(),
+    progress: Progress | None = None,
+    record_reference: bool = False,
+) -> Report:
+    """Loads the checkpoint, asks it the fixed questions, and looks at the settings; never raises for what is wrong.
+
+    Args:
+        settings: as a server would have them.
+        flags: names of the settings that came from flags.
+        progress: called with the name of every loaded tensor.
+        record_reference: writes this machine's answers as the checkpoint's reference before checking.
+    """
+    findings = list(_checkpoint(settings, progress, record_reference=record_reference))
+    findings += unsafe_settings(settings)
+    findings += _unknown_variables(os.environ)
+    return Report(tuple(findings), effective_settings(settings, os.environ, flags), describe_hardware())
+
+
+def effective_settings(
+    settings: Settings, environment: Mapping[str, str], flags: frozenset[str] = frozenset()
+) -> tuple[EffectiveSetting, ...]:
+    """Every setting with its value and where that comes from. Keys are shown by name only."""
+    present = {name.upper() for name, value in environment.items() if value.strip()}
+    effective = []
+    for name in Settings.model_fields:
+        variable = f"{ENV_PREFIX}{name.upper()}"
+        source = "flag" if name in flags else variable if variable in present else "default"
+        value = getattr(settings, name)
+        if name == "api_keys":
+            value = [key.name for key in value]
+        effective.append(EffectiveSetting(name, list(value) if isinstance(value, tuple) else value, source))
+    return tuple(effective)
+
+
+def unsafe_settings(settings: Settings) -> Iterator[Finding]:
+    """What a stranger could do with a server of these settings."""
+    topic = "exposure"
+    address = f"{settings.host}:{settings.port}"
+    public = not is_loopback(settings.host)
+    if not public:
+        yield Finding(topic, Status.ok, f"{address} can be reached from this machine only")
+    elif settings.api_keys:
+        keys = f"{len(settings.api_keys)} API key{'s' if len(settings.api_keys) > 1 else ''}"
+        yield Finding(topic, Status.ok, f"{address} is open to the network and asks for one of {keys}")
+        yield Finding(
+            topic, Status.note, "keys and states travel as plain HTTP: put a proxy with TLS in front of the server"
+        )
+    elif settings.allow_unauthenticated:
+        yield Finding(topic, Status.unsafe, f"anyone who reaches {address} may ask: allow_unauthenticated is on")
+    else:
+        yield Finding(
+            topic, Status.broken, f"`serve` refuses to listen on {settings.host} without keys: set OPENJEV_API_KEYS"
+        )
+    if "*" in settings.cors_origins and not settings.api_keys:
+        yield Finding(
+            topic, Status.unsafe, "cors_origins is * without keys: every web page that a browser opens may ask"
+        )
+    if settings.allow_overrides and public:
+        yield Finding(
+            topic, Status.note, "allow_overrides is on: a request may take 8 steps and 8 replicas, many times the work"
+        )
+    if settings.unknown_fields == "ignore":
+        yield Finding(topic, Status.note, "unknown_fields is ignore: a misspelt field of a request goes unnoticed")
+
+
+def _checkpoint(settings: Settings, progress: Progress | None, *, record_reference: bool) -> Iterator[Finding]:
+    topic = "checkpoint"
+    try:
+        directory = resolve_model(settings.model)
+        bundle = load_bundle(directory, template=settings.template)
+        device = choose_device(settings.device)
+        dtype, why = choose_dtype(device, settings.dtype)
+    except (ModelNotFound, RuntimeError, OSError) as error:
+        yield Finding(topic, Status.broken, str(error))
+        return
+    name = str(dtype).removeprefix("torch.")
+    yield Finding("dtype", Status.ok, f"{name} on {device}: {why}", {"dtype": name, "device": str(device), "why": why})
+    held, started = resident_bytes(), time.perf_counter()
+    try:
+        engine = load_engine(
+            directory,
+            device=settings.device,
+            dtype=settings.dtype,
+            token_budget=settings.token_budget,
+            threads=settings.threads,
+            progress=progress,
+        )
+    except (CheckpointError, ConfigError, OSError, RuntimeError, AssertionError) as error:
+        yield Finding(topic, Status.broken, f"{bundle.id} does not load: {error}")
+        return
+    yield _loaded(bundle, engine, time.perf_counter() - started, held)
+    yield from _asked(engine, bundle, directory, record_reference=record_reference)
+    limit = settings.token_limits(engine.info.device).prompt
+    if limit > engine.info.max_positions:
+        text = f"max_prompt_tokens is {limit}, the model takes {engine.info.max_positions}: that is the limit"
+        yield Finding(topic, Status.note, text)
+    engine.close()
+
+
+def _loaded(bundle: ModelBundle, engine: Engine, seconds: float, held: int | None) -> Finding:
+    peak = peak_bytes()
+    added = None if held is None or peak is None else max(0, peak - held)
+    memory = "" if added is None else f", at most {added / 2**20:.0f} MiB more memory"
+    text = f"{bundle.id}@{engine.info.weights_hash}, template {bundle.template.id}: loaded in {seconds:.1f} s{memory}"
+    data = {
+        "id": bundle.id,
+        "weights": engine.info.weights_hash,
+        "template": bundle.template.id,
+        "seconds": round(seconds, 3),
+        "peak_bytes_added": added,
+    }
+    return Finding("checkpoint", Status.ok, text, data)
+
+
+def _asked(engine: Engine, bundle: ModelBundle, directory: Path, *, record_reference: bool) -> Iterator[Finding]:
+    topic = "self-check"
+    compiler = Compiler(bundle.tokenizer, bundle.template)
+    try:
+        if record_reference:
+            yield Finding(topic, Status.note, f"wrote {record(engine, compiler, directory)}")
+        check = run_self_check(engine, compiler, directory)
+    except (EngineError, ValueError, OSError) as error:
+        yield Finding(topic, Status.broken, str(error))
+        return
+    data = {
+        "difference": round(check.difference, 6),
+        "tolerance": check.tolerance,
+        "compared_with_reference": check.compared,
+    }
+    for problem in check.problems:
+        yield Finding(topic, Status.broken, problem, data)
+    if not check.problems:
+        what = "as recorded with the checkpoint" if check.compared else "the same alone and in a batch (no reference)"
+        text = f"answers are {what}, largest difference {check.difference:.4f} of {check.tolerance} allowed"
+        yield Finding(topic, Status.ok, text, data)
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | CLIENT_VARIABLES
+    for name in sorted(environment):
+        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
+            yield Finding("settings", Status.note, f"{name} in the environment is no setting, and is ignored")

@@ -1,0 +1,120 @@
+"""`openjev doctor`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openjev_server.bundle import EMBEDDED_MODEL, load_bundle, resolve_model
+from openjev_server.canvas.compile import Compiler
+from openjev_server.doctor import Status, effective_settings, unsafe_settings
+from openjev_server.engine.loading import load_engine
+from openjev_server.self_check import FILE_NAME, QUESTIONS, record, run_self_check
+from openjev_server.settings import Settings
+
+from .conftest import Run
+
+EMBEDDED = resolve_model(EMBEDDED_MODEL)
+
+
+@pytest.fixture(scope="module")
+def embedded() -> tuple[Any, Compiler]:
+    bundle = load_bundle(EMBEDDED)
+    return load_engine(EMBEDDED, device="cpu", dtype="float32"), Compiler(bundle.tokenizer, bundle.template)
+
+
+def settings(**values: Any) -> Settings:
+    return Settings(**values)
+
+
+def found(**values: Any) -> set[tuple[str, Status]]:
+    return {(finding.text.split(":")[0], finding.status) for finding in unsafe_settings(settings(**values))}
+
+
+def statuses(**values: Any) -> set[Status]:
+    return {status for _, status in found(**values)}
+
+
+def test_the_embedded_checkpoint_gives_its_recorded_answers(embedded: tuple[Any, Compiler]) -> None:
+    check = run_self_check(*embedded, EMBEDDED)
+    assert check.problems == ()
+    assert check.compared, f"{FILE_NAME} is missing: openjev doctor --record"
+
+
+def test_another_answer_than_the_recorded_one_is_a_problem(embedded: tuple[Any, Compiler], tmp_path: Path) -> None:
+    assert not run_self_check(*embedded, tmp_path).compared
+    path = record(*embedded, tmp_path)
+    assert run_self_check(*embedded, tmp_path).difference < 1e-3
+    recorded = json.loads(path.read_text())
+    recorded["probabilities"]["invoice"] = [0.2, 0.8]
+    path.write_text(json.dumps(recorded))
+    (problem,) = run_self_check(*embedded, tmp_path).problems
+    assert problem.startswith("invoice: probabilities differ by 0.")
+
+
+def test_a_reference_of_another_template_is_not_compared(embedded: tuple[Any, Compiler], tmp_path: Path) -> None:
+    answers = {question.id: [1.0] for question in QUESTIONS}
+    (tmp_path / FILE_NAME).write_text(json.dumps({"template": "another-1", "probabilities": answers}))
+    assert not run_self_check(*embedded, tmp_path).compared
+
+
+def test_a_spoilt_reference_is_an_error(embedded: tuple[Any, Compiler], tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("{}")
+    with pytest.raises(ValueError, match=FILE_NAME):
+        run_self_check(*embedded, tmp_path)
+
+
+def test_loopback_is_safe() -> None:
+    assert statuses() == {Status.ok}
+
+
+def test_a_public_address_needs_keys() -> None:
+    assert Status.broken in statuses(host="0.0.0.0")
+    assert Status.unsafe in statuses(host="0.0.0.0", allow_unauthenticated=True)
+    keyed = statuses(host="0.0.0.0", api_keys="a=secret-key")
+    assert not keyed & {Status.broken, Status.unsafe}
+    assert Status.note in keyed
+
+
+def test_any_origin_without_keys_is_unsafe_even_on_loopback() -> None:
+    assert Status.unsafe in statuses(cors_origins="*")
+    assert Status.unsafe not in statuses(cors_origins="https://example.org")
+
+
+def test_every_setting_is_listed_with_its_source_and_no_secret() -> None:
+    chosen = settings(steps=3, api_keys="alice=secret-key-1,secret-key-2")
+    listed = effective_settings(
+        chosen, {"OPENJEV_API_KEYS": "x", "openjev_port": "8000", "OPENJEV_HOST": " "}, frozenset({"steps"})
+    )
+    assert [s.name for s in listed] == list(Settings.model_fields)
+    source = {s.name: s.source for s in listed}
+    assert (source["steps"], source["port"], source["host"]) == ("flag", "OPENJEV_PORT", "default")
+    value = {s.name: s.value for s in listed}
+    assert value["api_keys"] == ["alice", "key-2"]
+    assert "secret" not in json.dumps([s.value for s in listed])
+
+
+def test_a_healthy_machine(run: Run) -> None:
+    done = run("doctor", "--json", OPENJEV_STEP="3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["broken"] is False
+    assert report["hardware"]["cores"] >= 1
+    findings = {finding["topic"]: finding for finding in report["findings"]}
+    assert findings["dtype"]["data"]["why"]
+    assert findings["checkpoint"]["data"]["id"] == "openjev-nano-1"
+    assert findings["self-check"]["data"]["compared_with_reference"] is True
+    assert "OPENJEV_STEP in the environment is no setting" in findings["settings"]["text"]
+
+
+def test_a_damaged_checkpoint_is_broken(run: Run, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(EMBEDDED / name, tmp_path / name)
+    (tmp_path / "model.safetensors").write_bytes(b"\x00" * 100)
+    done = run("doctor", "--model", str(tmp_path))
+    assert done.returncode == 1
+    assert "does not load" in done.stdout
+    assert "Traceback" not in done.stderr
