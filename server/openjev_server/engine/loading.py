@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from openjev_server.engine.backbone import Backbone
 from openjev_server.engine.config import BackboneConfig
@@ -65,22 +65,22 @@ def load_backbone(
 
 
 def read_tensors(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields every tensor of the directory's safetensors files, the embedded 4-bit format included."""
+    """Yields every tensor of the directory's safetensors files, the embedded 4-bit format included.
+
+    Raises CheckpointError naming a file that cannot be read, FileNotFoundError without any.
+    """
     quantised = directory / FILE_NAME
-    if quantised.exists():
-        yield from _quantised(quantised, shapes)
-        return
-    for path in _shards(directory):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
-                yield name, file.get_tensor(name)
+    for path in [quantised] if quantised.exists() else _shards(directory):
+        try:
+            yield from read_quantised(path, shapes) if path == quantised else _plain(path)
+        except (KeyError, ValueError, SafetensorError) as error:
+            raise CheckpointError(f"{path.name}: {error}") from error
 
 
-def _quantised(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, torch.Tensor]]:
-    try:
-        yield from read_quantised(path, shapes)
-    except (KeyError, ValueError) as error:
-        raise CheckpointError(f"{path.name}: {error}") from error
+def _plain(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
+            yield name, file.get_tensor(name)
 
 
 def _shards(directory: Path) -> list[Path]:
