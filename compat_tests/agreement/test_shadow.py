@@ -22,7 +22,7 @@ from openjev_compat.store import load_fixtures
 from openjev_sdk import AsyncClient
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 ANSWER = (
@@ -40,6 +40,10 @@ def upstream(request: Request, received: bytes) -> Response:
     if request.url.path == "/echo":
         sent = {"query": request.url.query, "headers": [[k, v] for k, v in request.headers.items()]}
         return Response(json.dumps({**sent, "body": received.decode()}), 202, headers)
+    if request.url.path == "/empty":
+        return Response(status_code=204, headers=headers)
+    if request.url.path == "/chunks":
+        return StreamingResponse(iter([b"one ", b"two"]), headers=headers)
     if request.headers.get("authorization") != "Bearer theirs":
         return Response(b'{"detail":"no key"}', 403, headers, "application/json")
     if "gzip" in request.headers.get("accept-encoding", ""):
@@ -53,7 +57,7 @@ async def _upstream(request: Request) -> Response:
     return upstream(request, await request.body())
 
 
-UPSTREAM = Starlette(routes=[Route("/{path:path}", _upstream, methods=["GET", "POST", "PUT", "DELETE"])])
+UPSTREAM = Starlette(routes=[Route("/{path:path}", _upstream, methods=["GET", "HEAD", "POST", "PUT", "DELETE"])])
 
 
 @contextmanager
@@ -84,6 +88,8 @@ COMPRESSED = {**AUTHORISED, "accept-encoding": "gzip"}
     ("path", "request_"),
     [
         ("/v1/models", {"method": "GET"}),
+        ("/v1/models", {"method": "HEAD"}),
+        ("/empty", {"method": "GET"}),
         ("/v1/systemone", {"method": "POST", "json": body("noul"), "headers": AUTHORISED}),
         (
             "/v1/systemone",
@@ -97,6 +103,13 @@ COMPRESSED = {**AUTHORISED, "accept-encoding": "gzip"}
 def test_status_headers_and_bytes_are_the_upstreams(tmp_path: Path, path: str, request_: dict[str, Any]) -> None:
     with shadowed(tmp_path, answer) as (origin, proxy, _):
         assert raw(proxy, path, **request_) == raw(origin, path, **request_)
+
+
+def test_what_comes_in_chunks_arrives_whole(tmp_path: Path) -> None:
+    with shadowed(tmp_path, answer) as (_, proxy, _mirror):
+        status, headers, content = raw(proxy, "/chunks", method="GET")
+        assert (status, content) == (200, b"one two")
+        assert (b"content-length", b"7") in headers
 
 
 def test_the_upstream_gets_the_clients_request(tmp_path: Path) -> None:

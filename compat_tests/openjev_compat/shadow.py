@@ -106,7 +106,7 @@ class _Proxy:
             return JSONResponse({"detail": "The upstream did not answer in time."}, status_code=504)
         except httpx.TransportError as error:
             return JSONResponse({"detail": f"The upstream cannot be reached: {error}"}, status_code=502)
-        if upstream.status_code == 200 and request.method == "POST" and self._random.random() < self._settings.sample:
+        if _is_decision(request, upstream) and self._random.random() < self._settings.sample:
             elapsed_ms = (time.perf_counter() - started) * 1000
             self._mirror.offer(
                 Exchange(
@@ -119,7 +119,7 @@ class _Proxy:
                     elapsed_ms=elapsed_ms,
                 )
             )
-        return _unchanged(upstream, received)
+        return _unchanged(request.method, upstream, received)
 
     def _joined(self, path: bytes, query: bytes) -> httpx.URL:
         target = self._upstream.raw_path.rstrip(b"/") + path + (b"?" + query if query else b"")
@@ -139,12 +139,17 @@ class _Proxy:
         )
 
 
-def _unchanged(upstream: httpx.Response, received: bytes) -> Response:
+def _is_decision(request: Request, upstream: httpx.Response) -> bool:
+    return request.method == "POST" and upstream.status_code == 200 and request.url.path.endswith("/systemone")
+
+
+def _unchanged(method: str, upstream: httpx.Response, received: bytes) -> Response:
     """The upstream's status, headers and bytes; only the headers of its connection are left out."""
     response = Response(status_code=upstream.status_code)
     response.body = received
     headers = [(name.lower(), value) for name, value in upstream.headers.raw if name.lower() not in _HOP_BY_HOP]
-    if not any(name == b"content-length" for name, _ in headers):
-        headers.append((b"content-length", str(len(received)).encode()))
+    bodiless = method == "HEAD" or upstream.status_code in {204, 304}
+    if not bodiless and not any(name == b"content-length" for name, _ in headers):
+        headers.append((b"content-length", str(len(received)).encode()))  # it came in chunks
     response.raw_headers = headers
     return response
