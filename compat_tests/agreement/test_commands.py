@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import pytest
-from agreement.stubs import ANSWERS, answer, body, served
+from agreement.stubs import ANSWERS, answer, body, served, until
 from openjev_compat.cli import app
 from openjev_compat.store import load_fixtures
 from starlette.applications import Starlette
@@ -98,6 +102,34 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     result = command("agree", "--url", "http://127.0.0.1:9", "--fixtures", str(FIXTURES / "jev"), "--on", "jevnav")
     assert result.exit_code == 2
     assert "no answer from http://127.0.0.1:9" in " ".join(result.output.split())
+
+
+def test_ctrl_c_keeps_the_answers_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    asked = 0
+
+    async def slowly(request: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.25)
+        return await _answer(request)
+
+    answers = tmp_path / "answers.jsonl"
+    with served(Starlette(routes=[Route("/v1/systemone", slowly, methods=["POST"])])) as url:
+        options = ["--url", url, "--fixtures", str(FIXTURES / "jev"), "--on", "jev-tools/sms-spam", "--quiet"]
+        command_line = [sys.executable, "-m", "openjev_server.cli", "agree", *options, "--answers", str(answers)]
+        command_line += ["--concurrency", "1"]
+        process = subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        until(lambda: asked >= 3 and answers.exists(), seconds=60)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert b"Traceback" not in output
+        kept = len(load_fixtures([answers]))
+        assert 1 <= kept < 20
+        asked = 0
+        assert command("agree", *options, "--answers", str(answers)).exit_code == 0
+    assert asked == 20 - kept
+    assert len(load_fixtures([answers])) == 20
 
 
 def test_import_cases(tmp_path: Path) -> None:
