@@ -56,7 +56,7 @@ def tool() -> RunTool:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=600,
             check=False,
         )
 

@@ -11,7 +11,7 @@ from conftest import RunTool
 from live_server import LiveServer
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_batch_isolation_is_exact(tool: RunTool, server: LiveServer, tmp_path: Path) -> None:
     report = tmp_path / "bat.json"
     words = ["eval", "--url", f"{server.url}/v1/systemone", "--model", "jev-latest", "--dimensions", "BAT"]

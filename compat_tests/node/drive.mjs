@@ -4,7 +4,7 @@ import { APIError, TypeSafeClient, choice, noul, score } from "@typesafe-ai/sdk"
 
 const TICKET = "I was charged twice for the same order. I need the extra charge refunded today.";
 const questions = {
-  refund: noul("Does the message ask for money back?"),
+  refund: noul("Is the customer asking for a refund?"),
   queue: choice("Which team should handle this message?", {
     billing: "Payments, refunds",
     technical: null,

@@ -19,7 +19,7 @@ LEVELS = ["No time pressure.", "Within a few days.", "Today."]
 
 def questions() -> dict[str, Any]:
     return {
-        "refund": Noul(instructions="Does the message ask for money back?"),
+        "refund": Noul(instructions="Is the customer asking for a refund?"),
         "queue": Choice(
             instructions="Which team should handle this message?",
             criteria={"billing": "Payments, refunds", "technical": None, "other": "Anything else"},
