@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from openjev_server.admission import Admission, Overloaded
-from openjev_server.calibration import IDENTITY, Calibration
+from openjev_server.calibration import Calibration, choose
 from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compiler, Layout
 from openjev_server.canvas.readout import read_out
 from openjev_server.engine.protocol import EngineInfo, EngineResult
@@ -58,15 +58,16 @@ class Decider:
         info: EngineInfo,
         limits: TokenLimits,
         retry_after_s: int = 1,
-        calibration: Calibration = IDENTITY,
+        calibrations: Mapping[tuple[str, int], Calibration] | None = None,
     ) -> None:
+        """`calibrations` by (layout, steps); an answer under other settings stays as it was read."""
         self._compiler = compiler
         self._admission = admission
         self._catalog = catalog
         self._info = info
         self._limits = limits
         self._retry_after_s = retry_after_s
-        self._calibration = calibration
+        self._calibrations = calibrations or {}
 
     async def decide(self, request: WireRequest, overrides: Overrides, *, large: bool = False) -> Decision:
         """Answers a request; `large` moves its compilation off the event loop.
@@ -82,16 +83,17 @@ class Decider:
         except Overloaded:
             raise overloaded(self._retry_after_s) from None
         many = len(request.questions) > INLINE_QUESTIONS
-        body = await off_the_loop(
-            lambda: self._answer(request, compiled, result, model, overrides.decimals), large=many
-        )
+        body = await off_the_loop(lambda: self._answer(request, compiled, result, model, overrides), large=many)
         return Decision(body, self.fingerprint(overrides), result.queue_ms, result.model_ms)
 
     def fingerprint(self, overrides: Overrides) -> str:
         """What would answer under these settings, in printable ASCII."""
         weights = f"{quote(self._catalog.concrete)}@{self._info.weights_hash}"
         how = f"{self._compiler.template.id}/{overrides.layout}/{overrides.steps}"
-        return f"{weights}/{how}/{self._info.dtype}/{self._calibration.hash}"
+        return f"{weights}/{how}/{self._info.dtype}/{self._calibration(overrides).hash}"
+
+    def _calibration(self, overrides: Overrides) -> Calibration:
+        return choose(self._calibrations, overrides.layout, overrides.steps)
 
     def _compile(self, request: WireRequest, overrides: Overrides) -> CompiledRequest:
         if surely_longer(self._compiler.tokenizer, texts_of(request), self._limits.total):
@@ -122,11 +124,17 @@ class Decider:
             raise max_tokens_exceeded()
 
     def _answer(
-        self, request: WireRequest, compiled: CompiledRequest, result: EngineResult, model: str, decimals: int
+        self,
+        request: WireRequest,
+        compiled: CompiledRequest,
+        result: EngineResult,
+        model: str,
+        overrides: Overrides,
     ) -> dict[str, Any]:
+        calibration = self._calibration(overrides)
         answers = {
             question.id: render_answer(
-                question, self._calibration.apply(question, probabilities.tolist()), decimals=decimals
+                question, calibration.apply(question, probabilities.tolist()), decimals=overrides.decimals
             )
             for question, probabilities in zip(request.questions, read_out(compiled, result), strict=True)
         }
