@@ -51,6 +51,7 @@ from openjev_sdk._errors import (
 )
 from openjev_sdk._options import Options
 from openjev_sdk._questions import Choice, Noul, Question, Questions, Score, Text
+from openjev_sdk._recording import AsyncRecordingTransport, RecordingTransport
 from openjev_sdk._retry import Clock
 from openjev_sdk._schema import SchemaDecision
 from openjev_sdk._version import __version__
@@ -62,6 +63,7 @@ __all__ = [
     "Answer",
     "AnswerError",
     "AsyncClient",
+    "AsyncRecordingTransport",
     "AuthenticationError",
     "BadRequestError",
     "Choice",
@@ -82,6 +84,7 @@ __all__ = [
     "Question",
     "Questions",
     "RateLimitError",
+    "RecordingTransport",
     "RequestTimeoutError",
     "ResponseError",
     "SchemaDecision",
