@@ -69,7 +69,7 @@ def test_ask_sends_what_was_typed(run: Run, fake_server: FakeServer) -> None:
             "urgent": {"type": "noul", "instructions": "Is it urgent?"},
             "team": {
                 "type": "choice",
-                "instructions": "Which team?",
+                "instructions": "Who?",
                 "criteria": {"billing": "payments", "sales": None},
             },
             "anger": {"type": "score", "instructions": "How angry?", "criteria": ["calm", "furious"]},
