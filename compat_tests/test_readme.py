@@ -1,0 +1,52 @@
+"""README's examples do what README prints, and it names every setting with its default."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from demo import DEFAULT_URL, readme_blocks
+from live_server import LiveServer
+from openjev_server.settings import Settings
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+OUTPUT = re.compile(r"<!-- output: (?P<name>\w+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
+PRINTED = {match["name"]: match["text"] for match in OUTPUT.finditer(README)}
+NUMBER = re.compile(r"\b\d\.\d+\b|@[0-9a-f]+/|/(?:float32|bfloat16)/|/[^/\s]+$", re.MULTILINE)
+
+
+def shape(text: str) -> str:
+    """`text` without what another checkpoint, calibration or arithmetic may change."""
+    return NUMBER.sub("#", text)
+
+
+def test_sdk_example(server: LiveServer) -> None:
+    environment = os.environ | {"OPENJEV_BASE_URL": server.url}
+    done = subprocess.run(
+        [sys.executable, "-c", readme_blocks()["sdk"]], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert shape(done.stdout) == shape(PRINTED["sdk"])
+
+
+def test_curl_example(server: LiveServer) -> None:
+    command = readme_blocks()["curl"].replace(DEFAULT_URL, server.url)
+    done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True)
+    assert json.loads(shape(done.stdout).replace("#", "0")) == json.loads(shape(PRINTED["curl"]).replace("#", "0"))
+
+
+def test_every_setting_is_listed() -> None:
+    rows = dict(re.findall(r"^\| (`OPENJEV_.*?) \| (.*?) \|", README, re.MULTILINE))
+    listed: dict[str, str] = {}
+    for names, defaults in rows.items():
+        found = re.findall(r"`OPENJEV_(\w+)`", names)
+        parts = defaults.split(", ") if len(found) > 1 else [defaults]
+        listed |= dict(zip(found, parts, strict=True))
+    fields = Settings.model_fields
+    assert {name.lower() for name in listed} == set(fields)
+    for name, shown in listed.items():
+        default = fields[name.lower()].default
+        if default not in (None, ()):
+            assert shown == f"`{str(default).lower().removesuffix('.0')}`", name
