@@ -56,7 +56,7 @@ def tool() -> RunTool:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=2400,
             check=False,
         )
 
