@@ -13,7 +13,7 @@ DRIVER = str(Path(__file__).parent / "node" / "drive.mjs")
 REQUEST = {
     "questions": {
         "refund": {"type": "noul"},
-        "queue": {"type": "choice", "criteria": {"billing": "Payments, refunds", "technical": None, "other": "..."}},
+        "queue": {"type": "choice", "criteria": {"billing": "...", "technical": None, "sales": "..."}},
         "urgency": {"type": "score", "criteria": ["No time pressure.", "Within a few days.", "Today."]},
         "raw": {"type": "noul"},
     }

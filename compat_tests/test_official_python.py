@@ -34,7 +34,7 @@ def assert_seen(seen: dict[str, Any], model: str) -> None:
     assert seen["ids"] == ["refund", "queue", "urgency", "raw"]
     assert set(seen["nouls"]) == {"refund", "raw"}
     assert all(0 <= value <= 1 for value in seen["nouls"].values())
-    assert list(seen["queue"]["probabilities"]) == ["billing", "technical", "other"]
+    assert list(seen["queue"]["probabilities"]) == ["billing", "technical", "sales"]
     assert seen["queue"]["probabilities"][seen["queue"]["choice"]] == max(seen["queue"]["probabilities"].values())
     assert seen["urgency"]["legend"] == LEVELS
     assert list(seen["urgency"]["probabilities"]) == list(LEVELS)

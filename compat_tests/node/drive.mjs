@@ -6,9 +6,9 @@ const TICKET = "I was charged twice for the same order. I need the extra charge 
 const questions = {
   refund: noul("Is the customer asking for a refund?"),
   queue: choice("Which team should handle this message?", {
-    billing: "Payments, refunds",
+    billing: "Payments, invoices, refunds",
     technical: null,
-    other: "Anything else",
+    sales: "Prices, upgrades",
   }),
   urgency: score("How soon is an answer needed?", ["No time pressure.", "Within a few days.", "Today."]),
   raw: noul(undefined, { true: "The customer is angry." }),

@@ -22,7 +22,7 @@ def questions() -> dict[str, Any]:
         "refund": Noul(instructions="Is the customer asking for a refund?"),
         "queue": Choice(
             instructions="Which team should handle this message?",
-            criteria={"billing": "Payments, refunds", "technical": None, "other": "Anything else"},
+            criteria={"billing": "Payments, invoices, refunds", "technical": None, "sales": "Prices, upgrades"},
         ),
         "urgency": Score(instructions="How soon is an answer needed?", criteria=LEVELS),
         "raw": {"type": "noul", "instructions": None, "criteria": {"true": "The customer is angry."}},
