@@ -15,6 +15,7 @@ CLIENTS := $(patsubst compat_tests/clients/%.txt,%,$(wildcard compat_tests/clien
 NODE_PACKAGES := compat_tests/node/node_modules/.package-lock.json
 
 TYPED := server/openjev_server sdk/openjev_sdk compat_tests/openjev_compat $(wildcard compat_tests/*.py)
+LINTED := server sdk compat_tests benchmarks
 DOCKERFILES := docker/Dockerfile docker/Dockerfile.cuda
 
 .PHONY: all install dev demo test lint format tools pytest constraints clean
@@ -42,14 +43,14 @@ demo: install
 test: lint pytest
 
 lint: dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(LINTED)
+	$(BIN)/ruff format --check $(LINTED)
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/hadolint $(DOCKERFILES)
 
 format: dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix $(LINTED)
+	$(BIN)/ruff format $(LINTED)
 
 pytest: dev tools
 	$(BIN)/python -m pytest
