@@ -10,7 +10,7 @@ if [ ! -e $run/pid ]; then
   cd $run/work
   export PYTHONPATH=server:training PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
   setsid nohup python3 -m openjev_training train --prepared .scratch/prepared --warm .scratch/init.npz \
-    --tokenizer server/openjev_server/models/nano --out $run/out --plan training/plans/lease.json --workers 14 \
+    --tokenizer server/openjev_server/models/nano --out $run/out training/plans/lease.json --workers 14 \
     > $run/stdout 2>&1 &
   echo $! > $run/pid
 fi

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from openjev_server.bundle import ModelBundle, ModelNotFound, load_bundle, resolve_model
+from openjev_server.calibration.files import FILE_NAME as CALIBRATION_FILE
+from openjev_server.calibration.files import CalibrationError, read_calibrations
 from openjev_server.canvas.compile import Compiler
 from openjev_server.engine.config import ConfigError
 from openjev_server.engine.hardware import Hardware, describe_hardware, peak_bytes, resident_bytes
@@ -161,6 +163,7 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
         yield Finding(topic, Status.broken, f"{bundle.id} does not load: {error}")
         return
     yield _loaded(bundle, engine, time.perf_counter() - started, held)
+    yield from _calibrated(bundle, engine)
     yield from _asked(engine, bundle, directory, record_reference=record_reference)
     limit = settings.token_limits(engine.info.device).prompt
     if limit > engine.info.max_positions:
@@ -182,6 +185,29 @@ def _loaded(bundle: ModelBundle, engine: Engine, seconds: float, held: int | Non
         "peak_bytes_added": added,
     }
     return Finding("checkpoint", Status.ok, text, data)
+
+
+def _calibrated(bundle: ModelBundle, engine: Engine) -> Iterator[Finding]:
+    topic = "calibration"
+    try:
+        found = read_calibrations(
+            bundle.directory,
+            template=bundle.template.id,
+            template_hash=bundle.template.hash,
+            weights_hash=engine.info.weights_hash,
+        )
+    except CalibrationError as error:
+        yield Finding(topic, Status.broken, str(error))
+        return
+    fitted = [f"{layout} {steps} step{'s' if steps > 1 else ''}" for layout, steps in sorted(found)]
+    if fitted:
+        yield Finding(topic, Status.ok, f"fitted for {', '.join(fitted)}", {"fitted": fitted})
+    elif (bundle.directory / CALIBRATION_FILE).is_file():
+        yield Finding(
+            topic, Status.note, f"{CALIBRATION_FILE} is for other weights or another template, and is ignored"
+        )
+    else:
+        yield Finding(topic, Status.note, "none: probabilities are as the model gives them")
 
 
 def _asked(engine: Engine, bundle: ModelBundle, directory: Path, *, record_reference: bool) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import multiprocessing
 import pickle
 import random
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from .architecture import Architecture
 from .backbone import Nano, named_tensors
 from .device import DeviceBatch, Runner, candidate_log_probs, to_device
 from .packing import Batch, Compiled, Encoder, pack
-from .predict import Job, answer, plan_jobs, write_predictions
 from .prepare import load_measures, load_rows, load_texts
 from .quantise import quantised
 from .reading import Reader
@@ -186,7 +186,10 @@ def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
         if phase.start == "warm" and settings.warm is not None:
             load_warm_start(model, settings.warm)
         _run_phase(settings, phase, runner, samplers[phase.everything, phase.mixture], encoder, number, log)
-        _finish(settings, phase, runner, measuring, log, planning)
+        try:
+            _finish(settings, phase, runner, measuring, log, planning)
+        except Exception:  # a failed measurement must not cost the phases that follow on a lent machine
+            log(event="failed", phase=phase.name, error=traceback.format_exc())
 
 
 def _run_phase(
@@ -255,6 +258,8 @@ def _run_phase(
 
 
 def _plan(settings: Settings, encoder: Encoder) -> None:
+    from .predict import plan_jobs
+
     torch.set_num_threads(1)
     measures = load_measures(settings.prepared)
     if settings.limit:
@@ -270,11 +275,14 @@ def _finish(
     folder = settings.out / phase.name
     folder.mkdir(parents=True, exist_ok=True)
     write_quantised(folder / FILE_NAME, named_tensors(runner.model), {"phase": phase.name})
+    torch.save(runner.model.state_dict(), folder / "exact.pt")
     log(event="saved", phase=phase.name, bytes=(folder / FILE_NAME).stat().st_size)
     if not phase.measure:
         return
+    from .predict import answer, write_predictions
+
     planning.join()
-    jobs: list[Job] = pickle.loads((settings.out / "jobs.pickle").read_bytes())
+    jobs = pickle.loads((settings.out / "jobs.pickle").read_bytes())
     runner.model.eval()
     with quantised(runner.model):
         records = answer(runner, encoder, jobs, length=settings.length)

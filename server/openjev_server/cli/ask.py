@@ -154,6 +154,7 @@ def _ask_server(
 def _ask_here(state: Any, questions: dict[str, Any], **flags: Any) -> Answered:
     settings = settings_from(**flags)
     from openjev_server.bundle import ModelNotFound
+    from openjev_server.calibration import CalibrationError
     from openjev_server.cli.device import check_device
     from openjev_server.cli.loading import loading_bar
     from openjev_server.cli.local import ask_here
@@ -168,7 +169,7 @@ def _ask_here(state: Any, questions: dict[str, Any], **flags: Any) -> Answered:
             return ask_here(settings, state, questions, progress)
     except WireError as error:
         raise failed(f"{error.status} {json.dumps(error.detail, ensure_ascii=False)}") from None
-    except (ModelNotFound, CheckpointError, ConfigError, FileNotFoundError, EngineError) as error:
+    except (ModelNotFound, CheckpointError, ConfigError, CalibrationError, FileNotFoundError, EngineError) as error:
         raise failed(error) from None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from openjev_server.admission import Admission
 from openjev_server.bundle import load_bundle, resolve_model
+from openjev_server.calibration import read_calibrations
 from openjev_server.canvas.compile import Compiler
 from openjev_server.cli.table import Answered
 from openjev_server.decide import Decider, Decision
@@ -28,7 +29,8 @@ def ask_here(
 
     Raises:
         WireError: a request that a server would refuse.
-        ModelNotFound, CheckpointError, ConfigError, FileNotFoundError: no such model, or not a usable one.
+        ModelNotFound, CheckpointError, ConfigError, CalibrationError, FileNotFoundError: no such model, or not a usable
+            one.
         EngineError: the model could not evaluate the request.
     """
     directory = resolve_model(settings.model)
@@ -44,6 +46,12 @@ def ask_here(
         threads=settings.threads,
         progress=progress,
     )
+    calibrations = read_calibrations(
+        directory,
+        template=bundle.template.id,
+        template_hash=bundle.template.hash,
+        weights_hash=engine.info.weights_hash,
+    )
     switches = Overrides(
         layout=settings.layout, steps=settings.steps, replicas=settings.replicas, decimals=settings.decimals
     )
@@ -56,6 +64,7 @@ def ask_here(
             ModelCatalog(bundle.id),
             info=engine.info,
             limits=settings.token_limits(engine.info.device),
+            calibrations=calibrations,
         )
         try:
             return await decider.decide(request, switches)

@@ -13,15 +13,16 @@ import torch
 from safetensors.torch import save_file
 
 from openjev_server.engine.config import BackboneConfig
-from openjev_server.engine.loading import read_tensors
+from openjev_server.engine.loading import read_tensors, weights_hash
 from openjev_server.engine.tensors import SKIPPED_PREFIXES, TIED_HEAD, tensor_shapes
 from openjev_server.engine.weights import CheckpointError
 
 __all__ = ["ExportError", "export"]
 
 ARCHITECTURE = "DiffusionGemmaForBlockDiffusion"
-COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "calibration.json", "MODEL_CARD.md")
+COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "self_check.json", "MODEL_CARD.md")
 """Copied as they are where the source has them."""
+CALIBRATION = "calibration.json"
 
 
 class ExportError(ValueError):
@@ -61,9 +62,21 @@ def export(
         for name in COMPANIONS:
             if (source / name).is_file():
                 shutil.copyfile(source / name, unfinished / name)
+        _carry_calibration(source, unfinished)
         size = weights.stat().st_size
         unfinished.replace(target)
     return size
+
+
+def _carry_calibration(source: Path, target: Path) -> None:
+    """The source's calibration, bound to the exported weights: they are the same numbers in another file."""
+    path = source / CALIBRATION
+    if not path.is_file():
+        return
+    calibration = json.loads(path.read_text(encoding="utf-8"))
+    if calibration.get("weights_hash") == weights_hash(source):
+        calibration["weights_hash"] = weights_hash(target)
+        (target / CALIBRATION).write_text(json.dumps(calibration, indent=1) + "\n", encoding="utf-8")
 
 
 def _text_tensors(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from openjev_server.bundle import EMBEDDED_MODEL, load_bundle, resolve_model
+from openjev_server.calibration import read_calibrations
 from openjev_server.canvas.compile import CompiledRequest, Compiler, Layout
 from openjev_server.engine.export import ExportError, export
 from openjev_server.engine.loading import load_engine
@@ -64,7 +65,8 @@ def run(engine: Engine, request: CompiledRequest) -> EngineResult:
 def test_a_directory_has_what_transformers_needs_and_no_more(exported: Path) -> None:
     files = {path.name for path in exported.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
-    assert files <= {"config.json", "model.safetensors", "tokenizer.json", "MODEL_CARD.md", "calibration.json"}
+    ours = {"MODEL_CARD.md", "calibration.json", "self_check.json"}
+    assert files <= {"config.json", "model.safetensors", "tokenizer.json", *ours}
     config = json.loads((exported / "config.json").read_text())
     assert config["architectures"] == ["DiffusionGemmaForBlockDiffusion"]
     assert config["dtype"] == "float32"
@@ -97,6 +99,17 @@ def test_our_engine_opens_it_too(exported: Path, engines: tuple[Engine, Engine])
     )
     for one, other in zip(before.blocks, after.blocks, strict=True):
         np.testing.assert_array_equal(one.log_probs, other.log_probs)
+
+
+def test_the_calibration_goes_along(exported: Path, engines: tuple[Engine, Engine]) -> None:
+    def read(directory: Path, engine: Engine) -> dict[tuple[str, int], str]:
+        template = load_bundle(directory).template
+        calibrations = read_calibrations(
+            directory, template=template.id, template_hash=template.hash, weights_hash=engine.info.weights_hash
+        )
+        return {key: calibration.hash for key, calibration in calibrations.items()}
+
+    assert read(exported, engines[1]) == read(EMBEDDED, engines[0])
 
 
 def test_bfloat16_halves_the_file(exported: Path, tmp_path: Path) -> None:
