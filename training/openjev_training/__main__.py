@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,6 +48,47 @@ def train(
     phases = [Phase(**raw) for raw in json.loads(plan.read_text())]
     settings = Settings(prepared, tokenizer, warm, out, device, length, workers, compiled=device == "cuda")
     run(settings, phases, NANO)
+
+
+@app.command()
+def report(predictions: Path, out: Path | None = None) -> None:
+    """Predictions of a phase (or of `evaluate`) -> accuracies, errors, calibration and flip rates as JSON."""
+    from .metrics import summary
+    from .predict import read_predictions
+
+    text = json.dumps(_rounded(summary(read_predictions(predictions))), indent=1)
+    typer.echo(text) if out is None else out.write_text(text + "\n")
+
+
+@app.command()
+def evaluate(checkpoint: Folder, prepared: Folder, out: Path, rows: int = 300, threads: int | None = None) -> None:
+    """Measures a checkpoint directory through the server's compiler, engine and readout on the CPU."""
+    from .evaluate import Served
+    from .evaluate import evaluate as run
+    from .predict import write_predictions
+    from .prepare import load_measures
+
+    measures = {name: members for name, members in load_measures(prepared).items() if name != "cal"}
+    records, seconds = run(Served(checkpoint, threads=threads), measures, rows=rows)
+    write_predictions(out, records)
+    typer.echo(f"{len(records)} rows in {seconds:.0f} s")
+
+
+@app.command()
+def baseline(embedding: Folder, prepared: Folder, out: Path, rows: int = 300) -> None:
+    """Measures a sentence embedding (a BERT directory) by cosine between text and options."""
+    from .baselines import Embedder, embedding_records
+    from .predict import write_predictions
+    from .prepare import load_measures
+
+    measures = {name: members for name, members in load_measures(prepared).items() if name != "cal"}
+    write_predictions(out, embedding_records(Embedder(embedding), measures, rows=rows))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    return round(value, 4) if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

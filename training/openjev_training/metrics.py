@@ -75,9 +75,13 @@ def summary(records: Sequence[Record]) -> dict[str, dict[str, dict[str, float]]]
     """{measure: {task or `macro KIND`: numbers}}, and under `sensitivity` the flip rates of the variants per type."""
     out: dict[str, dict[str, dict[str, float]]] = {}
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    kinds_of: dict[str, set[str]] = defaultdict(set)
     for r in records:
-        if r.variant == "plain":
-            groups[r.measure, r.task].append(r)
+        kinds_of[r.task].add(r.kind)
+    for r in records:
+        if r.variant == "plain":  # a task of two types is two tasks
+            name = r.task if len(kinds_of[r.task]) == 1 else f"{r.task} ({r.kind})"
+            groups[r.measure, name].append(r)
     macro: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
     pooled: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for (measure, task), members in sorted(groups.items()):
