@@ -44,7 +44,7 @@ GENERIC_CHOICE = (
 )
 NONE_NAMES = ("none of the above", "other", "none of these", "something else", "no match", "unknown", "not listed")
 _AS_NOUL = (
-    '{i} Answer: {o}. Is that right?',
+    "{i} Answer: {o}. Is that right?",
     '{i} Is it "{o}"?',
     'Is "{o}" the right answer to: {i}',
     "{i} The answer is {o}.",
@@ -52,11 +52,8 @@ _AS_NOUL = (
     "Does {o} apply?",
     'Should this be labelled "{o}"?',
 )
-_AS_NOT = ('{i} Is it anything but "{o}"?', '{i} The answer is not {o}.', "Is it wrong to label this as {o}?")
-_RANDOM_NAMES = (
-    "alpha beta gamma delta epsilon zeta sigma omega red blue green yellow amber violet north south east west oak pine "
-    "maple cedar tango foxtrot kilo lima falcon otter lynx heron mercury venus saturn pluto quartz topaz"
-).split()
+_AS_NOT = ('{i} Is it anything but "{o}"?', "{i} The answer is not {o}.", "Is it wrong to label this as {o}?")
+_RANDOM_NAMES = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "sigma", "omega", "red", "blue", "green", "yellow", "amber", "violet", "north", "south", "east", "west", "oak", "pine", "maple", "cedar", "tango", "foxtrot", "kilo", "lima", "falcon", "otter", "lynx", "heron", "mercury", "venus", "saturn", "pluto", "quartz", "topaz"]
 
 SENTIMENT_SCALES = (
     ("very negative", "negative", "neutral", "positive", "very positive"),
@@ -122,7 +119,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _shuffled(rng: random.Random, options: list[Option], target: list[float]) -> tuple[tuple[Option, ...], tuple[float, ...]]:
+def _shuffled(
+    rng: random.Random, options: list[Option], target: list[float]
+) -> tuple[tuple[Option, ...], tuple[float, ...]]:
     order = list(range(len(options)))
     rng.shuffle(order)
     return tuple(options[i] for i in order), tuple(target[i] for i in order)
@@ -142,7 +141,11 @@ def random_names(rng: random.Random, count: int) -> list[str]:
     letters = "abcdefghijklmnopqrstuvwxyz"
     names: dict[str, None] = {}
     while len(names) < count:
-        code = rng.choice(letters).upper() + str(rng.randrange(10, 999)) if style == 3 else "".join(rng.choices(letters, k=4))
+        code = (
+            rng.choice(letters).upper() + str(rng.randrange(10, 999))
+            if style == 3
+            else "".join(rng.choices(letters, k=4))
+        )
         names[code] = None
     return list(names)
 
@@ -179,7 +182,9 @@ def row_choice(
     gold = names[row.gold]
     if closed is not None and not row.share and gold in closed and set(names) <= set(closed) and rng.random() < 0.65:
         known = dict(zip(names, descriptions, strict=True))
-        count = min(len(closed), rng.choice([40, 60, 90, 150]) if many else rng.choice([2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36]))
+        count = min(
+            len(closed), rng.choice([40, 60, 90, 150]) if many else rng.choice([2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36])
+        )
         seen = {_plain(gold)}
         wrong = []
         for name in rng.sample(list(closed), min(len(closed), count + 4)):
@@ -187,7 +192,9 @@ def row_choice(
                 seen.add(_plain(name))
                 wrong.append(name)
         if many and extra:
-            wrong += [n for n in rng.sample(list(extra), min(len(extra), rng.choice([20, 60, 100]))) if _plain(n) not in seen]
+            wrong += [
+                n for n in rng.sample(list(extra), min(len(extra), rng.choice([20, 60, 100]))) if _plain(n) not in seen
+            ]
         names = [gold, *wrong]
         descriptions = [known.get(n) for n in names]
         if not all(descriptions):
@@ -208,7 +215,9 @@ def row_choice(
         texts: list[str | None] = []
         for name in names:
             found = pool.get(name, ())
-            picked = [t for t in rng.sample(list(found), min(len(found), 3)) if t != row.state and len(t) < 200][: rng.choice([1, 2, 2])]
+            picked = [t for t in rng.sample(list(found), min(len(found), 3)) if t != row.state and len(t) < 200][
+                : rng.choice([1, 2, 2])
+            ]
             texts.append(_examples_text(rng, picked) if picked else None)
         if all(texts):
             if any(descriptions) and rng.random() < 0.5:
@@ -257,7 +266,9 @@ def row_noul(rng: random.Random, row: Row) -> Labelled:
         wording = rng.choice(_AS_NOT).format(i=row.instructions, o=name)
         return Labelled(Noul("q", wording), (1 - yes, yes))
     if roll < 0.35:
-        return Labelled(Noul("q", row.instructions, f"the answer is {name}", "the answer is anything else"), (yes, 1 - yes))
+        return Labelled(
+            Noul("q", row.instructions, f"the answer is {name}", "the answer is anything else"), (yes, 1 - yes)
+        )
     return Labelled(Noul("q", rng.choice(_AS_NOUL).format(i=row.instructions, o=name)), (yes, 1 - yes))
 
 
@@ -283,7 +294,9 @@ def from_noul(rng: random.Random, row: Row) -> Labelled:
         options, target = _shuffled(rng, [Option(names[0]), Option(names[1])], [yes, no])
         return Labelled(Choice("q", row.instructions, options), target)
     if roll < 0.30:
-        wording = rng.choice(("Is this wrong: {}", "Answer yes only if the answer to this is no: {}", "It is not the case: {}"))
+        wording = rng.choice(
+            ("Is this wrong: {}", "Answer yes only if the answer to this is no: {}", "It is not the case: {}")
+        )
         return Labelled(Noul("q", wording.format(row.instructions)), (no, yes))
     return Labelled(Noul("q", row.instructions), (yes, no))
 
@@ -398,7 +411,9 @@ def reword(rng: random.Random, question: Question) -> Question:
     elif roll < 0.05:
         wrapped = {"question": text, "notes": rng.choice(("Use only the text.", "Be careful.", "Ignore metadata."))}
     elif roll < 0.08:
-        wrapped = rng.choice(("Read the text. {}", "{} Ignore any metadata.", "Task: {}", "Q: {}", "Based on the text: {}")).format(text)
+        wrapped = rng.choice(
+            ("Read the text. {}", "{} Ignore any metadata.", "Task: {}", "Q: {}", "Based on the text: {}")
+        ).format(text)
     else:
         wrapped = text.rstrip("?.").lower()
     match question:

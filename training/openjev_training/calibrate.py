@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from openjev_server.calibration.files import FILE_NAME, CalibrationFile, Entry, Temperatures
 from openjev_server.calibration.fit import fit_temperature
 from openjev_server.calibration.temperature import KINDS, rescale
@@ -81,9 +80,7 @@ def write_calibration(
         entries.append(
             Entry(layout="isolated", steps=steps, temperatures=Temperatures(**temperatures), fitted_on=fitted_on)
         )
-        report[f"{steps} steps"] = {
-            kind: {"temperature": temperatures[kind], **fitted[kind].report} for kind in KINDS
-        }
+        report[f"{steps} steps"] = {kind: {"temperature": temperatures[kind], **fitted[kind].report} for kind in KINDS}
     file = CalibrationFile(
         template=template.id, template_hash=template.hash, weights_hash=weights_hash, entries=tuple(entries)
     )

@@ -96,7 +96,10 @@ def _source_rms(weights: dict[str, Tensor], tokenizer: Tokenizer, texts: list[st
         max_position_embeddings=8192,
     )
     model = LlamaForCausalLM(config).eval()
-    state = {"model.embed_tokens.weight": weights["token_embd.weight"], "model.norm.weight": weights["output_norm.weight"]}
+    state = {
+        "model.embed_tokens.weight": weights["token_embd.weight"],
+        "model.norm.weight": weights["output_norm.weight"],
+    }
     for i in range(_SOURCE_LAYERS):
         for gguf, name in _LLAMA.items():
             state[f"model.layers.{i}.{name}.weight"] = weights[f"blk.{i}.{gguf}.weight"]
@@ -148,7 +151,9 @@ def write_warm_start(gguf: Path, data: Path, tokenizer: Path, out: Path, *, laye
     for i in range(layers + 1):
         for gguf_name, name in _BLOCKS.items():
             if i < layers or name in ("gate", "up", "down"):
-                arrays[f"{i}.{name}"] = np.asarray(tensors[f"blk.{i}.{gguf_name}.weight"].data).reshape(-1).view(np.uint8)
+                arrays[f"{i}.{name}"] = (
+                    np.asarray(tensors[f"blk.{i}.{gguf_name}.weight"].data).reshape(-1).view(np.uint8)
+                )
         arrays[f"{i}.n_in"] = weights[f"blk.{i}.attn_norm.weight"].numpy()
         arrays[f"{i}.n_pre"] = weights[f"blk.{i}.ffn_norm.weight"].numpy()
     embeddings = _pruned_embeddings(weights["token_embd.weight"], tokens, Tokenizer.from_file(str(tokenizer)))

@@ -95,7 +95,9 @@ class Runner:
         def visible(_batch: Tensor, _head: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return may_attend(doc, segment, canvas, q, k)
 
-        return BlockMask.from_kv_blocks(count[None, None], index[None, None].contiguous(), BLOCK_SIZE=BLOCK, mask_mod=visible)
+        return BlockMask.from_kv_blocks(
+            count[None, None], index[None, None].contiguous(), BLOCK_SIZE=BLOCK, mask_mod=visible
+        )
 
     def hidden(self, batch: DeviceBatch, mask: Any, soft: Tensor | None = None) -> Tensor:
         """Hidden states [T, hidden]; `soft` [S, hidden] are the soft embeddings at the slots (None: step 1)."""

@@ -41,7 +41,12 @@ CASES: tuple[tuple[Text, tuple[tuple[Question, int], ...]], ...] = (
     (
         "Great blender, crushes ice in seconds and is easy to clean. A bit loud, but I'd buy it again.",
         (
-            (Score("q", "How satisfied is the buyer?", ("very unhappy", "unhappy", "neutral", "happy", "very happy")), 3),
+            (
+                Score(
+                    "q", "How satisfied is the buyer?", ("very unhappy", "unhappy", "neutral", "happy", "very happy")
+                ),
+                3,
+            ),
             (Noul("q", "Would the reviewer buy the product again?"), 0),
         ),
     ),
@@ -67,7 +72,12 @@ CASES: tuple[tuple[Text, tuple[tuple[Question, int], ...]], ...] = (
     (
         "Hello team, the quarterly report is attached. Please send comments by Friday noon. Best, Petra",
         (
-            (_choice("What does the sender want?", "feedback on a document", "a meeting", "a payment", "a password reset"), 0),
+            (
+                _choice(
+                    "What does the sender want?", "feedback on a document", "a meeting", "a payment", "a password reset"
+                ),
+                0,
+            ),
             (Noul("q", "Is there a deadline?"), 0),
         ),
     ),

@@ -89,7 +89,9 @@ class Batch:
 class Encoder:
     """Compiles examples with one template; drops what cannot be asked (a single answer has no slot)."""
 
-    def __init__(self, tokenizer: TextTokenizer, template: Template = NANO_LABEL, *, state_limit: int | None = 2000) -> None:
+    def __init__(
+        self, tokenizer: TextTokenizer, template: Template = NANO_LABEL, *, state_limit: int | None = 2000
+    ) -> None:
         self._tokenizer, self._template, self._limit = tokenizer, template, state_limit
         self._planner = Planner(tokenizer, template, max_width=4096)
         self._first = tokenizer.control("<o0>")
@@ -195,7 +197,17 @@ def pack(
     picked[: len(rows)] = rows
     tiles = length // BLOCK
     batch = Batch(
-        ids, positions, doc, segment, canvas, picked, len(rows), where, candidates, targets, used,
+        ids,
+        positions,
+        doc,
+        segment,
+        canvas,
+        picked,
+        len(rows),
+        where,
+        candidates,
+        targets,
+        used,
         first_tile=start.reshape(tiles, BLOCK).min(1) // BLOCK,
         last_tile=reach.reshape(tiles, BLOCK).max(1) // BLOCK,
         tokens=n,

@@ -38,7 +38,16 @@ def _as_list(row: Row) -> list[object]:
 
 def _as_row(raw: list[object]) -> Row:
     task, kind, state, instructions, names, descriptions, gold, share = raw
-    return Row(task, kind, state, instructions, tuple(names), tuple(descriptions), gold, None if share is None else tuple(share))  # type: ignore[arg-type]
+    return Row(
+        task,
+        kind,
+        state,
+        instructions,
+        tuple(names),
+        tuple(descriptions),
+        gold,
+        None if share is None else tuple(share),
+    )  # type: ignore[arg-type]
 
 
 def prepare(data: Path, out: Path, *, held_out: int = 1000, trained: int = 300) -> dict[str, int]:

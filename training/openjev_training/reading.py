@@ -14,14 +14,24 @@ from .examples import Example, Labelled, one_hot
 
 __all__ = ["Quiz", "Reader", "parse_quiz"]
 
-_NEXT = ("Which comes next?", "How does it go on?", "Pick the continuation.", "What follows?", "Which line continues the text?")
+_NEXT = (
+    "Which comes next?",
+    "How does it go on?",
+    "Pick the continuation.",
+    "What follows?",
+    "Which line continues the text?",
+)
 _SAID = (
     'Does the text contain this sentence: "{}"?',
     'The text says: "{}"',
     'Is this line part of the text: "{}"?',
 )
 _SAME = ('Does this come from the same text: "{}"?', 'Is this part of the same conversation or passage: "{}"?')
-_WORD = ("Which of these words appears in the text?", "Which word does the text use?", "Pick the word that is in the text.")
+_WORD = (
+    "Which of these words appears in the text?",
+    "Which word does the text use?",
+    "Pick the word that is in the text.",
+)
 _GAP = ("Which word is missing?", "Fill the gap.", "Which word fits the blank?", "What belongs in the blank?")
 _MENTION = ('Does the word "{}" appear in the text?', 'The text mentions "{}".', 'Is "{}" mentioned?')
 
@@ -105,11 +115,21 @@ class Reader:
                 self._docs.append(parts)
                 if len(self._docs) % 3 == 0:
                     words.update(set(re.findall(r"[a-z]{4,}", text.lower())))
-        self._words = [w for w, c in words.most_common(14000)[150:] if c >= 4] or ["river", "window", "market", "engine"]
+        self._words = [w for w, c in words.most_common(14000)[150:] if c >= 4] or [
+            "river",
+            "window",
+            "market",
+            "engine",
+        ]
 
     @property
     def counts(self) -> dict[str, int]:
-        return {"quizzes": len(self._quizzes), "docs": len(self._docs), "sums": len(self._sums), "words": len(self._words)}
+        return {
+            "quizzes": len(self._quizzes),
+            "docs": len(self._docs),
+            "sums": len(self._sums),
+            "words": len(self._words),
+        }
 
     def draw(self, rng: random.Random) -> Example | None:
         if self._quizzes and rng.random() < 0.45:
@@ -129,7 +149,10 @@ class Reader:
         state = quiz.explanation if quiz.explanation and roll < 0.6 else "General knowledge."
         question = quiz.question
         if roll > 0.9:
-            state, question = quiz.question, rng.choice(("Answer the question.", "What is the answer?", "Which is right?"))
+            state, question = (
+                quiz.question,
+                rng.choice(("Answer the question.", "What is the answer?", "Which is right?")),
+            )
         if not quiz.options:
             return Example(state, (Labelled(Noul("q", question), one_hot(2, quiz.answer)),))
         order = list(range(len(quiz.options)))
@@ -155,7 +178,9 @@ class Reader:
         state = ("\n" if rng.random() < 0.3 else " ").join(shown)
         items: list[Labelled] = []
         for _ in range(rng.choice([1, 1, 2, 3])):
-            item = rng.choice((self._next, self._said, self._word, self._gap, self._mention, self._same))(rng, doc, shown, end)
+            item = rng.choice((self._next, self._said, self._word, self._gap, self._mention, self._same))(
+                rng, doc, shown, end
+            )
             if item is not None:
                 items.append(item)
         if not items:
@@ -204,7 +229,9 @@ class Reader:
         words = re.findall(r"[A-Za-z]{5,}", text)
         if not words:
             return None
-        return self._choice(rng, rng.choice(_WORD), rng.choice(words).lower(), self._wrong_words(rng, text, rng.choice([1, 2, 3, 5, 9])))
+        return self._choice(
+            rng, rng.choice(_WORD), rng.choice(words).lower(), self._wrong_words(rng, text, rng.choice([1, 2, 3, 5, 9]))
+        )
 
     def _mention(self, rng: random.Random, doc: Sequence[str], shown: Sequence[str], end: int) -> Labelled | None:
         text = " ".join(shown)

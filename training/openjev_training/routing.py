@@ -63,14 +63,22 @@ _TAIL = (
     "note from last year: was helped by {o}",
     "previous owner of the case: {o} | backup: {p} | contacts so far: {d}",
 )
-_ASK = ("Which desk should take this?", "Route the conversation to one desk.", "Who is responsible for what the user wants now?")
+_ASK = (
+    "Which desk should take this?",
+    "Route the conversation to one desk.",
+    "Who is responsible for what the user wants now?",
+)
 
 
-def _row(rng: random.Random, task: str, state: str, label: str, table: dict[str, tuple[str, str]], *, long: bool) -> Row:
+def _row(
+    rng: random.Random, task: str, state: str, label: str, table: dict[str, tuple[str, str]], *, long: bool
+) -> Row:
     others = rng.sample([k for k in table if k != label], rng.choice([3, 5, 7]))
     keys = [label, *others]
     rng.shuffle(keys)
-    tail = rng.choice(_TAIL).format(n=rng.randrange(2, 90), d=rng.randrange(0, 9), o=table[others[0]][0], p=table[others[1]][0])
+    tail = rng.choice(_TAIL).format(
+        n=rng.randrange(2, 90), d=rng.randrange(0, 9), o=table[others[0]][0], p=table[others[1]][0]
+    )
     parts = [state, tail]
     if long:
         filler = [rng.choice(_FILLER) for _ in range(rng.choice([8, 14, 22]))]
@@ -78,7 +86,9 @@ def _row(rng: random.Random, task: str, state: str, label: str, table: dict[str,
         parts = [" ".join(filler[:cut]), state, " ".join(filler[cut:]), tail]
     names = tuple(table[k][0] for k in keys)
     texts = tuple(table[k][1] for k in keys)
-    return Row(task, "choice", "\n".join(p for p in parts if p), rng.choice(_ASK), names, texts, keys.index(label), None)
+    return Row(
+        task, "choice", "\n".join(p for p in parts if p), rng.choice(_ASK), names, texts, keys.index(label), None
+    )
 
 
 def routing_rows(sgd: Iterable[Row], clinc: Iterable[Row], *, seed: int = 7) -> list[Row]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 __all__ = ["HELD_OUT", "Guard", "Row", "Split", "read_rows", "read_texts", "sample_rows"]
 
 HELD_OUT = frozenset(
-    "hwu64 snips arc_warrant sgd.service creak moderation wellformed boolq vader.tweets cad.nli.score".split()
+    ["hwu64", "snips", "arc_warrant", "sgd.service", "creak", "moderation", "wellformed", "boolq", "vader.tweets", "cad.nli.score"]
 )
 """Whole tasks that measure generalisation; none of their rows, states or texts is trained on."""
 

@@ -50,7 +50,9 @@ class Sampler:
         self._tasks = [tasks[t] for t in sorted(tasks)]
         weights = []
         for name in sorted(tasks):
-            factor = _WEIGHTS.get(name, 1.5 if mixture.augmented and any(name.startswith(p) or f".{p}" in name for p in _READING) else 1.0)
+            factor = _WEIGHTS.get(
+                name, 1.5 if mixture.augmented and any(name.startswith(p) or f".{p}" in name for p in _READING) else 1.0
+            )
             weights.append(len(tasks[name]) ** 0.5 * factor)
         self._cumulative = list(accumulate(weights))
         self._siblings: dict[str, list[Row]] = defaultdict(list)
@@ -93,7 +95,9 @@ class Sampler:
             return augment.row_score(rng, row)
         if not many and rng.random() < 0.10 and len(row.instructions) < 200:
             return augment.row_noul(rng, row)
-        return augment.row_choice(rng, row, self._closed.get(row.task), self._pools.get(row.task, {}), many=many, extra=self._labels)
+        return augment.row_choice(
+            rng, row, self._closed.get(row.task), self._pools.get(row.task, {}), many=many, extra=self._labels
+        )
 
     def _from_rows(self, rng: random.Random) -> Example:
         row = self._row(rng)
@@ -101,7 +105,9 @@ class Sampler:
         items = [self._item(rng, row, many=many)]
         siblings = self._siblings[row.state]
         if len(siblings) < 400:
-            items += [self._item(rng, other) for other in rng.sample(siblings, min(len(siblings), 3)) if other is not row]
+            items += [
+                self._item(rng, other) for other in rng.sample(siblings, min(len(siblings), 3)) if other is not row
+            ]
         state: Text = row.state
         if self._mixture.augmented:
             if row.state != "General knowledge.":
@@ -116,7 +122,11 @@ class Sampler:
 
     def _thread(self, rng: random.Random) -> Example | None:
         """Numbered messages, one of which is asked about."""
-        kinds = [r for r in (self._row(rng) for _ in range(rng.choice([3, 5, 8, 14]))) if r.state != "General knowledge." and len(r.state) < 1500]
+        kinds = [
+            r
+            for r in (self._row(rng) for _ in range(rng.choice([3, 5, 8, 14])))
+            if r.state != "General knowledge." and len(r.state) < 1500
+        ]
         kinds = [r for i, r in enumerate(kinds) if r.state not in {k.state for k in kinds[:i]}]
         if len(kinds) < 2:
             return None
@@ -147,7 +157,9 @@ class Sampler:
         m = self._mixture
         example: Example | None = None
         while example is None or not example.items:
-            kind = rng.choices(("rows", "reading", "templates", "threads"), (m.rows, m.reading, m.templates, m.threads))[0]
+            kind = rng.choices(
+                ("rows", "reading", "templates", "threads"), (m.rows, m.reading, m.templates, m.threads)
+            )[0]
             if kind == "rows":
                 example = self._from_rows(rng)
             elif kind == "reading":

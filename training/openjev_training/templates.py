@@ -18,11 +18,11 @@ from .tickets import ticket
 
 __all__ = ["draw"]
 
-_NAMES = "Ana Ben Carla Dmitri Emma Farid Grace Hugo Ines Jonas Kavya Liam Mona Noah Olga Pavel Quinn Rosa Samir Tara Uma Victor Wanda Xin Yusuf Zoe".split()
-_CITIES = "Lisbon Oslo Denver Osaka Lagos Cairo Madrid Toronto Berlin Austin Lyon Quito Pune Perth Dublin Seoul".split()
-_ITEMS = "laptop,desk lamp,office chair,phone case,water bottle,backpack,monitor,keyboard,coffee maker,running shoes,headphones,tent,jacket,camera,blender,bike helmet".split(",")
+_NAMES = ["Ana", "Ben", "Carla", "Dmitri", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kavya", "Liam", "Mona", "Noah", "Olga", "Pavel", "Quinn", "Rosa", "Samir", "Tara", "Uma", "Victor", "Wanda", "Xin", "Yusuf", "Zoe"]
+_CITIES = ["Lisbon", "Oslo", "Denver", "Osaka", "Lagos", "Cairo", "Madrid", "Toronto", "Berlin", "Austin", "Lyon", "Quito", "Pune", "Perth", "Dublin", "Seoul"]
+_ITEMS = ["laptop", "desk lamp", "office chair", "phone case", "water bottle", "backpack", "monitor", "keyboard", "coffee maker", "running shoes", "headphones", "tent", "jacket", "camera", "blender", "bike helmet"]
 _STATUS = ("shipped", "pending", "cancelled", "delivered", "returned", "on hold")
-_SERVICES = "auth payments search billing-api gateway cache mailer scheduler inventory checkout".split()
+_SERVICES = ["auth", "payments", "search", "billing-api", "gateway", "cache", "mailer", "scheduler", "inventory", "checkout"]
 
 
 def _yes(text: str, truth: bool, true: Text | None = None, false: Text | None = None) -> Labelled:
@@ -37,7 +37,9 @@ def _pick(rng: random.Random, text: str | None, options: list[tuple[str, str | N
 
 
 def _day(rng: random.Random, value: date) -> str:
-    return rng.choice((value.isoformat(), f"{value:%B} {value.day}, {value.year}", f"{value.day} {value:%b} {value.year}"))
+    return rng.choice(
+        (value.isoformat(), f"{value:%B} {value.day}, {value.year}", f"{value.day} {value:%b} {value.year}")
+    )
 
 
 def _render(rng: random.Random, record: dict[str, object]) -> Text:
@@ -67,10 +69,15 @@ def order_record(rng: random.Random) -> Example:
     days = max(1, age + rng.choice([-1, 1]) * rng.choice([1, 3, 10, 30]))
     other = rng.choice([s for s in _STATUS if s != status])
     claims = [
-        _yes(rng.choice(("Is the amount above ${}?", "The order costs more than ${}.", "Amount > ${}")).format(limit), amount > limit),
+        _yes(
+            rng.choice(("Is the amount above ${}?", "The order costs more than ${}.", "Amount > ${}")).format(limit),
+            amount > limit,
+        ),
         _yes(rng.choice(("Is the amount below ${}?", "The order costs less than ${}.")).format(limit), amount < limit),
         _yes(f"Was the purchase made within the last {days} days?", age <= days),
-        _yes("Can this be returned?", age <= days, f"bought at most {days} days ago", f"bought more than {days} days ago"),
+        _yes(
+            "Can this be returned?", age <= days, f"bought at most {days} days ago", f"bought more than {days} days ago"
+        ),
         _yes("Does this need a manager?", amount > limit, f"the amount is over ${limit}", "otherwise"),
         _yes(f"Is the status {status}?" if rng.random() < 0.5 else f"Is the status {other}?", True),
         _yes(f"The order is not {other}.", True),
@@ -87,11 +94,31 @@ def order_record(rng: random.Random) -> Example:
     labels = rng.choice((["small", "medium", "large"], ["low value", "mid value", "high value"], random_names(rng, 3)))
     levels = (f"under {cuts[0]}", f"{cuts[0]} to {cuts[1]}", f"over {cuts[1]}")
     picks = [
-        _pick(rng, rng.choice(("Which size class is the order?", "Choose the bucket for the amount.")), list(zip(labels, ranges, strict=True)), bucket),
+        _pick(
+            rng,
+            rng.choice(("Which size class is the order?", "Choose the bucket for the amount.")),
+            list(zip(labels, ranges, strict=True)),
+            bucket,
+        ),
         Labelled(Score("q", rng.choice(("How large is the amount?", "Amount level")), levels), one_hot(3, bucket)),
-        _pick(rng, "What is the status?", [(s, None) for s in (status, *[s for s in _STATUS if s != status][: rng.randrange(1, 5)])], 0),
-        _pick(rng, "Which item was ordered?", [(i, None) for i in (item, *[i for i in rng.sample(_ITEMS, 5) if i != item][: rng.randrange(1, 5)])], 0),
-        _pick(rng, "Where does the customer live?", [(c, None) for c in (city, *[c for c in rng.sample(_CITIES, 5) if c != city][: rng.randrange(1, 4)])], 0),
+        _pick(
+            rng,
+            "What is the status?",
+            [(s, None) for s in (status, *[s for s in _STATUS if s != status][: rng.randrange(1, 5)])],
+            0,
+        ),
+        _pick(
+            rng,
+            "Which item was ordered?",
+            [(i, None) for i in (item, *[i for i in rng.sample(_ITEMS, 5) if i != item][: rng.randrange(1, 5)])],
+            0,
+        ),
+        _pick(
+            rng,
+            "Where does the customer live?",
+            [(c, None) for c in (city, *[c for c in rng.sample(_CITIES, 5) if c != city][: rng.randrange(1, 4)])],
+            0,
+        ),
     ]
     return Example(_render(rng, record), tuple(rng.sample(claims + picks, rng.choice([1, 2, 3, 5]))))
 
@@ -101,7 +128,9 @@ def dates(rng: random.Random) -> Example:
     today = date(2023, 1, 1) + timedelta(days=rng.randrange(900))
     gap = rng.choice([-40, -12, -3, -1, 1, 2, 5, 6, 10, 20, 29, 45, 100])
     due = today + timedelta(days=gap)
-    subject = rng.choice(("The invoice", "The report", "The library book", "The visa application", "The subscription payment"))
+    subject = rng.choice(
+        ("The invoice", "The report", "The library book", "The visa application", "The subscription payment")
+    )
     state = rng.choice(
         (
             f"Today is {_day(rng, today)}. {subject} is due on {_day(rng, due)}.",
@@ -115,7 +144,9 @@ def dates(rng: random.Random) -> Example:
         _yes(rng.choice(("Is it overdue?", "Has the deadline passed?", "The due date is in the past.")), gap < 0),
         _yes(rng.choice(("Is the deadline still ahead?", "There is still time.")), gap > 0),
         _yes("Is it due within seven days?", 0 <= gap <= 7),
-        _pick(rng, rng.choice(("How soon is it due?", "Choose the deadline class.")), [(n, None) for n in names], level),
+        _pick(
+            rng, rng.choice(("How soon is it due?", "Choose the deadline class.")), [(n, None) for n in names], level
+        ),
         Labelled(Score("q", "How much time is left?", names), one_hot(4, level)),
     ]
     return Example(state, tuple(rng.sample(items, rng.choice([1, 2, 3]))))
@@ -128,15 +159,27 @@ def policy(rng: random.Random) -> Example:
     opened = rng.random() < 0.4
     name, item = rng.choice(_NAMES), rng.choice(_ITEMS)
     strict = rng.random() < 0.5
-    rule = f"Returns are accepted within {limit} days of delivery" + (", only if the package is unopened." if strict else ".")
+    rule = f"Returns are accepted within {limit} days of delivery" + (
+        ", only if the package is unopened." if strict else "."
+    )
     case = f"{name} received the {item} {days} days ago and {'has opened' if opened else 'has not opened'} the package."
     ok = days <= limit and not (strict and opened)
-    extra = rng.choice(("", f" {name} lives in {rng.choice(_CITIES)}.", " The customer is polite.", " Payment was by card."))
+    extra = rng.choice(
+        ("", f" {name} lives in {rng.choice(_CITIES)}.", " The customer is polite.", " Payment was by card.")
+    )
     state: Text = f"{rule}\n{case}{extra}" if rng.random() < 0.5 else {"policy": rule, "case": case + extra}
     items = [
-        _yes(rng.choice(("Is the return allowed?", f"{name} may return the {item}.", "Should the return be accepted?")), ok),
+        _yes(
+            rng.choice(("Is the return allowed?", f"{name} may return the {item}.", "Should the return be accepted?")),
+            ok,
+        ),
         _yes("Should the return be refused?", not ok),
-        _pick(rng, "What should happen?", [("accept", "the rule allows the return"), ("refuse", "the rule does not allow it")], 0 if ok else 1),
+        _pick(
+            rng,
+            "What should happen?",
+            [("accept", "the rule allows the return"), ("refuse", "the rule does not allow it")],
+            0 if ok else 1,
+        ),
         _yes(f"Was it delivered more than {limit} days ago?", days > limit),
     ]
     if rng.random() < 0.3:
@@ -150,7 +193,9 @@ def comparison(rng: random.Random) -> Example:
     count = rng.choice([2, 3, 4, 5])
     names = rng.sample(_NAMES, count)
     values = rng.sample(range(1, rng.choice([30, 100, 1000])), count)
-    what, unit = rng.choice((("scored", "points"), ("paid", "dollars"), ("ran", "km"), ("sold", "tickets"), ("waited", "minutes")))
+    what, unit = rng.choice(
+        (("scored", "points"), ("paid", "dollars"), ("ran", "km"), ("sold", "tickets"), ("waited", "minutes"))
+    )
     lines = [f"{n} {what} {v} {unit}." for n, v in zip(names, values, strict=True)]
     state = (" " if rng.random() < 0.6 else "\n").join(lines)
     top, low = values.index(max(values)), values.index(min(values))
@@ -162,9 +207,13 @@ def comparison(rng: random.Random) -> Example:
         _pick(rng, rng.choice((f"Who {what} the most?", "Who has the highest number?")), options, top),
         _pick(rng, rng.choice((f"Who {what} the least?", "Who has the lowest number?")), options, low),
         _yes(f"{names[a]} {what} more than {names[b]}.", values[a] > values[b]),
-        _yes(f"Did {names[a]} {rng.choice(['have fewer', 'have less'])} {unit} than {names[b]}?", values[a] < values[b]),
+        _yes(
+            f"Did {names[a]} {rng.choice(['have fewer', 'have less'])} {unit} than {names[b]}?", values[a] < values[b]
+        ),
         _yes(f"At least one of them {what} more than {cut} {unit}.", above > 0),
-        _pick(rng, f"How many of them {what} more than {cut} {unit}?", [(str(i), None) for i in range(count + 1)], above),
+        _pick(
+            rng, f"How many of them {what} more than {cut} {unit}?", [(str(i), None) for i in range(count + 1)], above
+        ),
         _pick(rng, f"Which number belongs to {names[a]}?", [(str(v), None) for v in values], a),
     ]
     return Example(state, tuple(rng.sample(items, rng.choice([1, 2, 3]))))
@@ -176,19 +225,30 @@ def log_lines(rng: random.Random) -> Example:
     levels = ("DEBUG", "INFO", "WARN", "ERROR")
     good = ("request completed in {n}ms", "cache refreshed", "user {n} signed in", "job {n} finished", "heartbeat ok")
     odd = ("retrying connection ({n})", "slow query: {n}ms", "disk {n}% full", "token expires soon")
-    bad = ("connection refused", "timeout after {n}s", "out of memory", "unhandled exception in worker {n}", "payment declined by gateway")
+    bad = (
+        "connection refused",
+        "timeout after {n}s",
+        "out of memory",
+        "unhandled exception in worker {n}",
+        "payment declined by gateway",
+    )
     lines, seen = [], []
     for i in range(count):
         level = rng.choices(levels, (2, 5, 2, 1.5))[0]
         text = rng.choice(bad if level == "ERROR" else odd if level == "WARN" else good).format(n=rng.randrange(2, 99))
         service = rng.choice(_SERVICES)
         seen.append((level, service))
-        lines.append(f"2024-03-{rng.randrange(10, 28)}T{rng.randrange(10, 23)}:{10 + i}:0{rng.randrange(9)}Z {level} {service} {text}")
+        lines.append(
+            f"2024-03-{rng.randrange(10, 28)}T{rng.randrange(10, 23)}:{10 + i}:0{rng.randrange(9)}Z {level} {service} {text}"
+        )
     errors = sum(level == "ERROR" for level, _ in seen)
     worst = max(levels.index(level) for level, _ in seen)
     names = ("nothing notable", "normal operation", "needs attention", "failure")
     items = [
-        _yes(rng.choice(("Is there an error in the log?", "Something failed.", "Does the log show a failure?")), errors > 0),
+        _yes(
+            rng.choice(("Is there an error in the log?", "Something failed.", "Does the log show a failure?")),
+            errors > 0,
+        ),
         _yes("Everything works normally.", worst <= 1),
         Labelled(Score("q", rng.choice(("How severe is the worst entry?", "Severity")), names), one_hot(4, worst)),
         _pick(rng, "What is the highest severity?", [(level.lower(), None) for level in levels], worst),
@@ -222,8 +282,12 @@ def grades(rng: random.Random) -> Example:
     value = rng.randrange(0, top + 10)
     level = sum(value >= c for c in cuts)
     edges = [0, *cuts]
-    texts = [f"{a} to {b - 1} {unit}" for a, b in zip(edges[:-1], edges[1:], strict=True)] + [f"{cuts[-1]} {unit} or more"]
-    filler = rng.choice(("", "The room was quiet. ", "Everyone agreed it was a long day. ", f"{rng.choice(_NAMES)} wrote this down. "))
+    texts = [f"{a} to {b - 1} {unit}" for a, b in zip(edges[:-1], edges[1:], strict=True)] + [
+        f"{cuts[-1]} {unit} or more"
+    ]
+    filler = rng.choice(
+        ("", "The room was quiet. ", "Everyone agreed it was a long day. ", f"{rng.choice(_NAMES)} wrote this down. ")
+    )
     state = f"{filler}{rng.choice(('Measured', 'Observed', 'Reported'))} {what}: {value} {unit}."
     if rng.random() < 0.6:
         return Example(state, (Labelled(Score("q", f"Grade the {what}.", tuple(texts)), one_hot(count, level)),))
@@ -233,5 +297,13 @@ def grades(rng: random.Random) -> Example:
 
 def draw(rng: random.Random) -> Example:
     """One example of any kind; tickets, which cover most everyday wordings, come most often."""
-    makers: tuple[Callable[[random.Random], Example], ...] = (order_record, dates, policy, comparison, log_lines, grades, ticket)
+    makers: tuple[Callable[[random.Random], Example], ...] = (
+        order_record,
+        dates,
+        policy,
+        comparison,
+        log_lines,
+        grades,
+        ticket,
+    )
     return rng.choices(makers, (2.0, 0.8, 1.0, 1.2, 1.0, 0.8, 4.0))[0](rng)

@@ -118,7 +118,13 @@ _URGENT = (
     "Everything has stopped because of this.",
     "As soon as possible, please!",
 )
-_CALM = ("No hurry.", "Whenever you have time.", "It can wait until next week.", "Just for information.", "There is no rush at all.")
+_CALM = (
+    "No hurry.",
+    "Whenever you have time.",
+    "It can wait until next week.",
+    "Just for information.",
+    "There is no rush at all.",
+)
 _ANGRY = (
     "I am very disappointed.",
     "This is unacceptable.",
@@ -137,7 +143,11 @@ _HAPPY = (
 _ASKS = {
     "a refund": ("I want my money back.", "Please refund me.", "I expect a full refund."),
     "a call": ("Please call me back.", "Can someone phone me this afternoon?", "I would rather talk on the phone."),
-    "a manager": ("Let me speak to a manager.", "I want your supervisor to look at this.", "Please escalate this to your boss."),
+    "a manager": (
+        "Let me speak to a manager.",
+        "I want your supervisor to look at this.",
+        "Please escalate this to your boss.",
+    ),
     "a written reply": ("Please answer by email only.", "I would like a written answer.", "Reply in writing, please."),
 }
 _METADATA = (
@@ -224,30 +234,66 @@ def ticket(rng: random.Random) -> Example:
     state: Text = message
     if rng.random() < 0.4:
         line = rng.choice(_METADATA).format(
-            n=rng.randrange(10, 40), d=rng.randrange(0, 9), p=rng.choice(["free", "pro"]), r=rng.choice(["EU", "US"]),
+            n=rng.randrange(10, 40),
+            d=rng.randrange(0, 9),
+            p=rng.choice(["free", "pro"]),
+            r=rng.choice(["EU", "US"]),
             t=rng.choice(rng.choice(TOPICS).names),
         )
         state = f"{message}\n{line}" if rng.random() < 0.7 else f"{line}\n{message}"
     elif rng.random() < 0.2:
-        state = {"subject": rng.choice(("Hello", "Question", "Help", "(no subject)")), "body": message, "channel": rng.choice(("web", "email"))}
+        state = {
+            "subject": rng.choice(("Hello", "Question", "Help", "(no subject)")),
+            "body": message,
+            "channel": rng.choice(("web", "email")),
+        }
     level = {"calm": 0, "none": 1, "urgent": 2}[pressure]
     feeling = {"angry": 0, "none": 1, "happy": 2}[mood]
     other = rng.choice([t for t in TOPICS if t is not topic])
     about = rng.choice((topic, other))
     wanted = rng.choice(list(_ASKS))
-    urgency = rng.choice((("can wait", "normal", "urgent"), ("low", "medium", "high"), ("no time pressure", "no deadline is mentioned", "needs an answer now")))
-    feelings = rng.choice((("angry or disappointed", "neutral", "happy or thankful"), ("negative", "neutral", "positive")))
+    urgency = rng.choice(
+        (
+            ("can wait", "normal", "urgent"),
+            ("low", "medium", "high"),
+            ("no time pressure", "no deadline is mentioned", "needs an answer now"),
+        )
+    )
+    feelings = rng.choice(
+        (("angry or disappointed", "neutral", "happy or thankful"), ("negative", "neutral", "positive"))
+    )
     items = [
         _route(rng, topic),
         _route(rng, topic),
-        _noul(rng.choice(("Is this urgent?", "The customer is in a hurry.", "Does it need an answer right away?")), pressure == "urgent"),
-        _noul("Should this be answered first?", pressure == "urgent", "the writer says it is urgent", "the writer leaves time or says nothing about it"),
+        _noul(
+            rng.choice(("Is this urgent?", "The customer is in a hurry.", "Does it need an answer right away?")),
+            pressure == "urgent",
+        ),
+        _noul(
+            "Should this be answered first?",
+            pressure == "urgent",
+            "the writer says it is urgent",
+            "the writer leaves time or says nothing about it",
+        ),
         _noul(rng.choice(("Is the writer angry or unhappy?", "The tone is hostile or disappointed.")), mood == "angry"),
-        _noul(rng.choice(("Does the writer praise the service?", "The writer thanks or compliments someone.")), mood == "happy"),
+        _noul(
+            rng.choice(("Does the writer praise the service?", "The writer thanks or compliments someone.")),
+            mood == "happy",
+        ),
         _noul(rng.choice(("Does the writer ask for {}?", "The writer wants {}.")).format(wanted), wanted == asked),
-        _noul(rng.choice(("Is this about {}?", "The message concerns {}.")).format(rng.choice(about.descriptions)), about is topic),
-        _noul(f"Belongs to {rng.choice(about.names)}?", about is topic, rng.choice(about.descriptions), "anything else"),
-        Labelled(Score("q", rng.choice(("How urgent is it?", "Urgency", "Rate the time pressure.")), urgency), one_hot(3, level)),
-        Labelled(Score("q", rng.choice(("What is the mood?", "How does the writer feel?")), feelings), one_hot(3, feeling)),
+        _noul(
+            rng.choice(("Is this about {}?", "The message concerns {}.")).format(rng.choice(about.descriptions)),
+            about is topic,
+        ),
+        _noul(
+            f"Belongs to {rng.choice(about.names)}?", about is topic, rng.choice(about.descriptions), "anything else"
+        ),
+        Labelled(
+            Score("q", rng.choice(("How urgent is it?", "Urgency", "Rate the time pressure.")), urgency),
+            one_hot(3, level),
+        ),
+        Labelled(
+            Score("q", rng.choice(("What is the mood?", "How does the writer feel?")), feelings), one_hot(3, feeling)
+        ),
     ]
     return Example(state, tuple(rng.sample(items, rng.choice([1, 2, 3, 5]))))

@@ -129,7 +129,9 @@ def rate_at(done: float, step: int, warm_up: int = 60) -> float:
     return min(1.0, (step + 1) / warm_up) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
 
 
-def losses(runner: Runner, batch: DeviceBatch, conditioned: bool, text_weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+def losses(
+    runner: Runner, batch: DeviceBatch, conditioned: bool, text_weight: float
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Slot cross-entropy among the candidates, + 0.2 over the whole vocabulary, + language loss on states."""
     mask = runner.mask(batch)
     soft = None
@@ -175,7 +177,13 @@ def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
             rows = load_rows(settings.prepared, everything=phase.everything)
             rows = rows[:: max(1, len(rows) // settings.limit)] if settings.limit else rows
             samplers[key] = Sampler(rows, reader, {"skills": SKILLS, "plain": PLAIN}[phase.mixture])
-            log(event="data", rows=len(rows), everything=phase.everything, closed=samplers[key].closed_tasks, **reader.counts)
+            log(
+                event="data",
+                rows=len(rows),
+                everything=phase.everything,
+                closed=samplers[key].closed_tasks,
+                **reader.counts,
+            )
     # Measuring rows are tokenised beside the training, before CUDA is touched, so that no device waits for it.
     planning = multiprocessing.get_context("fork").Process(target=_plan, args=(settings, measuring), daemon=True)
     planning.start()
@@ -249,11 +257,19 @@ def _run_phase(
             means = {name: round(float(value) / since, 4) for name, value in sums.items()}
             took = time.time() - begin
             log(
-                event="step", phase=phase.name, step=step, done=round(done, 3), millions=round(tokens / 1e6, 2),
-                rate=round(tokens / max(took, 1e-6)), waited=round(waited / max(took, 1e-6), 3), **means,
+                event="step",
+                phase=phase.name,
+                step=step,
+                done=round(done, 3),
+                millions=round(tokens / 1e6, 2),
+                rate=round(tokens / max(took, 1e-6)),
+                waited=round(waited / max(took, 1e-6), 3),
+                **means,
             )
             sums, since, last = {}, 0, time.time()
-    log(event="end", phase=phase.name, step=step, millions=round(tokens / 1e6, 2), seconds=round(time.time() - begin, 1))
+    log(
+        event="end", phase=phase.name, step=step, millions=round(tokens / 1e6, 2), seconds=round(time.time() - begin, 1)
+    )
     del loader
 
 
@@ -287,5 +303,9 @@ def _finish(
     with quantised(runner.model):
         records = answer(runner, encoder, jobs, length=settings.length)
     write_predictions(folder / "predictions.jsonl.xz", records)
-    right = [r.steps[-1].index(max(r.steps[-1])) == r.gold for r in records if r.measure == "held-out" and r.variant == "plain"]
+    right = [
+        r.steps[-1].index(max(r.steps[-1])) == r.gold
+        for r in records
+        if r.measure == "held-out" and r.variant == "plain"
+    ]
     log(event="measured", phase=phase.name, records=len(records), held_out=round(sum(right) / max(1, len(right)), 4))

@@ -51,7 +51,9 @@ def test_every_drawn_target_is_a_distribution() -> None:
     rows += [Row("n", "noul", f"s {i}", "Is it?", ("yes", "no"), (None, None), i % 2, None) for i in range(50)]
     levels = ("very negative", "negative", "neutral", "positive", "very positive")
     rows += [Row("vader.x", "score", f"v {i}", "How?", levels, (None,) * 5, i % 5, None) for i in range(50)]
-    texts = [("x", f"The {w} opens early. Nobody came to the {w} today. It rained a lot.") for w in ("market", "museum")]
+    texts = [
+        ("x", f"The {w} opens early. Nobody came to the {w} today. It rained a lot.") for w in ("market", "museum")
+    ]
     sampler = Sampler(rows, Reader(texts * 5), SKILLS)
     for example in [sampler.draw(rng) for _ in range(400)] + [templates.draw(rng) for _ in range(400)]:
         assert example.items
