@@ -203,9 +203,7 @@ def _calibrated(bundle: ModelBundle, engine: Engine) -> Iterator[Finding]:
     if fitted:
         yield Finding(topic, Status.ok, f"fitted for {', '.join(fitted)}", {"fitted": fitted})
     elif (bundle.directory / CALIBRATION_FILE).is_file():
-        yield Finding(
-            topic, Status.note, f"{CALIBRATION_FILE} is for other weights or another template, and is ignored"
-        )
+        yield Finding(topic, Status.note, f"{CALIBRATION_FILE} is for other weights or another template: ignored")
     else:
         yield Finding(topic, Status.note, "none: probabilities are as the model gives them")
 
