@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -65,14 +67,20 @@ class Process:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_ends_without_a_word(number: signal.Signals) -> None:
-    with Process() as served, ThreadPoolExecutor() as pool:
+    with Process() as served, ExitStack() as stack:
         url = served.url()
-        answers = [pool.submit(httpx.post, f"{url}/v1/systemone", json=BODY, timeout=20) for _ in range(3)]
-        assert httpx.get(f"{url}/ready").status_code in {200, 503}
         while "ready" not in served.errors.readline():
             pass
+        waiting = []
+        for _ in range(3):
+            connection = stack.enter_context(closing(HTTPConnection(httpx.URL(url).netloc.decode(), timeout=20)))
+            connection.request("POST", "/v1/systemone", json.dumps(BODY), {"content-type": "application/json"})
+            waiting.append(connection)
+        # Connections are accepted in order: once these are answered, the server has read the requests before them.
+        for _ in range(3):
+            assert httpx.get(f"{url}/ready").status_code == 200
         served.process.send_signal(number)
-        assert [answer.result().status_code for answer in answers] == [200] * 3
+        assert [connection.getresponse().status for connection in waiting] == [200] * 3
         assert served.end() == (0, "")
 
 
