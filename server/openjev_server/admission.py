@@ -151,16 +151,13 @@ class Admission:
             if len(batch) > 1:
                 logger.exception("A batch of %d requests failed; each is tried alone", len(batch))
                 for job in batch:
-                    self._run_alone(job)
+                    self._run([job])
                 return
             logger.exception("A request failed in the engine")
             outcomes = [_as_engine_error(error)]
         elapsed_ms = 1000 * (time.perf_counter() - started)
         for job, outcome in zip(batch, outcomes, strict=True):
             _settle(job, _timed(outcome, queue_ms=1000 * (started - job.submitted), model_ms=elapsed_ms))
-
-    def _run_alone(self, job: _Job) -> None:
-        self._run([job])
 
     def _call(self, batch: list[_Job]) -> list[EngineResult | EngineError]:
         outcomes = self._engine.run([job.request for job in batch])

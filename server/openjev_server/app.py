@@ -17,7 +17,6 @@ from starlette.routing import Route
 
 from openjev_server.admission import Admission
 from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
-from openjev_server.calibration import read_calibrations
 from openjev_server.canvas.compile import Compiler
 from openjev_server.decide import Decider
 from openjev_server.engine.protocol import Engine
@@ -66,12 +65,7 @@ def create_app(engine: Engine, settings: Settings, bundle: ModelBundle | None = 
         info=engine.info,
         limits=settings.token_limits(engine.info.device),
         retry_after_s=settings.retry_after_s,
-        calibrations=read_calibrations(
-            bundle.directory,
-            template=bundle.template.id,
-            template_hash=bundle.template.hash,
-            weights_hash=engine.info.weights_hash,
-        ),
+        calibrations=bundle.calibrations(engine.info.weights_hash),
     )
     listing, description = catalog.listing(), openapi()
 

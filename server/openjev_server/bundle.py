@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from openjev_server.calibration import Calibration, read_calibrations
 from openjev_server.canvas.template import Template
 from openjev_server.canvas.templates import UnknownTemplate, template_for
 from openjev_server.canvas.tokenizer import TextTokenizer
@@ -33,6 +35,12 @@ class ModelBundle:
     directory: Path
     tokenizer: TextTokenizer
     template: Template
+
+    def calibrations(self, weights_hash: str) -> Mapping[tuple[str, int], Calibration]:
+        """What was fitted for these weights under this template, by (layout, steps). Raises CalibrationError."""
+        return read_calibrations(
+            self.directory, template=self.template.id, template_hash=self.template.hash, weights_hash=weights_hash
+        )
 
 
 def resolve_model(name: str) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 from openjev_server.bundle import ModelBundle, ModelNotFound, load_bundle, resolve_model
 from openjev_server.calibration.files import FILE_NAME as CALIBRATION_FILE
-from openjev_server.calibration.files import CalibrationError, read_calibrations
+from openjev_server.calibration.files import CalibrationError
 from openjev_server.canvas.compile import Compiler
 from openjev_server.engine.config import ConfigError
 from openjev_server.engine.hardware import Hardware, describe_hardware, peak_bytes, resident_bytes
@@ -190,12 +190,7 @@ def _loaded(bundle: ModelBundle, engine: Engine, seconds: float, held: int | Non
 def _calibrated(bundle: ModelBundle, engine: Engine) -> Iterator[Finding]:
     topic = "calibration"
     try:
-        found = read_calibrations(
-            bundle.directory,
-            template=bundle.template.id,
-            template_hash=bundle.template.hash,
-            weights_hash=engine.info.weights_hash,
-        )
+        found = bundle.calibrations(engine.info.weights_hash)
     except CalibrationError as error:
         yield Finding(topic, Status.broken, str(error))
         return

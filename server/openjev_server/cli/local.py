@@ -9,7 +9,6 @@ from typing import Any
 
 from openjev_server.admission import Admission
 from openjev_server.bundle import load_bundle, resolve_model
-from openjev_server.calibration import read_calibrations
 from openjev_server.canvas.compile import Compiler
 from openjev_server.cli.table import Answered
 from openjev_server.decide import Decider, Decision
@@ -46,12 +45,7 @@ def ask_here(
         threads=settings.threads,
         progress=progress,
     )
-    calibrations = read_calibrations(
-        directory,
-        template=bundle.template.id,
-        template_hash=bundle.template.hash,
-        weights_hash=engine.info.weights_hash,
-    )
+    calibrations = bundle.calibrations(engine.info.weights_hash)
     switches = Overrides(
         layout=settings.layout, steps=settings.steps, replicas=settings.replicas, decimals=settings.decimals
     )
