@@ -71,7 +71,7 @@ def to_int4(weight: torch.Tensor) -> Int4Matrix:
     if weight.shape[-1] % INT4_GROUP:
         raise ValueError(f"{weight.shape[-1]} inputs are not a multiple of {INT4_GROUP}")
     kept = torch.bfloat16 if weight.dtype == torch.bfloat16 else torch.float32
-    groups = weight.float().unflatten(-1, (-1, INT4_GROUP))
+    groups = weight.float().reshape(*weight.shape[:-1], -1, INT4_GROUP)
     low = groups.amin(-1).to(kept)
     scale = ((groups.amax(-1) - low.float()) / 15).clamp_min(torch.finfo(torch.bfloat16).tiny).to(kept)
     levels = ((groups - low.float()[..., None]) / scale.float()[..., None]).round_().clamp_(0, 15).to(torch.uint8)
@@ -85,7 +85,7 @@ def dequantised(matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
         return matrix.to(dtype)
     if isinstance(matrix, Float8Matrix):
         return (matrix.values.float() * matrix.scale[..., None]).to(dtype)
-    halves = matrix.packed.unflatten(-1, (-1, INT4_GROUP // 2))
+    halves = matrix.packed.reshape(*matrix.packed.shape[:-1], -1, INT4_GROUP // 2)
     levels = torch.cat((halves & 15, halves >> 4), dim=-1).float()
     return (levels * matrix.scale.float()[..., None] + matrix.low.float()[..., None]).flatten(-2).to(dtype)
 

@@ -1,6 +1,5 @@
 import pytest
 import torch
-
 from openjev_server.engine.matrix import (
     INT4_GROUP,
     dequantised,
