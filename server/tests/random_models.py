@@ -6,8 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from openjev_server.engine.protocol import CanvasBlock, EngineRequest, SelfConditioning
+from openjev_server.engine.protocol import CanvasBlock, EngineRequest, Redraw, SelfConditioning
 from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
+from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
+    EntropyBoundSampler,
+    EntropyBoundSamplerConfig,
+)
 
 VOCAB = 96
 WINDOW = 12
@@ -89,7 +93,7 @@ def reference(
         hooks.append(model.model.decoder.self_conditioning.register_forward_pre_hook(hide_frozen))
     conditioning = None
     answers = []
-    for _ in range(request.steps):
+    for step in range(request.steps):
         logits = model(input_ids=prompt, decoder_input_ids=canvas, self_conditioning_logits=conditioning).logits
         log_probs = logits[0, slots].log_softmax(-1)
         answers.append(torch.cat([row[chosen] for row, chosen in zip(log_probs, candidates, strict=True)]))
@@ -99,9 +103,32 @@ def reference(
         if request.self_conditioning is SelfConditioning.ALLOWED:
             for slot, chosen in zip(slots, candidates, strict=True):
                 conditioning[0, slot] = torch.full((vocabulary,), -1e9).index_copy(0, chosen, logits[0, slot, chosen])
+        conditioning = conditioning / (request.temperatures[step] if step < len(request.temperatures) else 1.0)
+        if block.redraw is not None and step < request.steps - 1:
+            canvas = _next_canvas(canvas, conditioning, block.redraw, slots, step, replica)
     for hook in hooks:
         hook.remove()
     return answers
+
+
+def _next_canvas(
+    canvas: torch.Tensor, logits: torch.Tensor, redraw: Redraw, slots: torch.Tensor, step: int, replica: int
+) -> torch.Tensor:
+    """transformers' sampler on a canvas [1, C], with the request's randomness in the place of its own."""
+    uniforms = torch.full(canvas.shape, 0.5, dtype=torch.float64)
+    uniforms[0, slots] = torch.from_numpy(redraw.uniforms[step, replica]).double()
+    sums = logits.double().softmax(-1).cumsum(-1)
+    sampled = (sums > uniforms[..., None]).int().argmax(-1)
+    sampler = EntropyBoundSampler(EntropyBoundSamplerConfig(redraw.entropy_bound), canvas.shape[1], logits.shape[-1], 2)
+    accepted = sampler.accept_canvas(canvas, sampled, logits, step)
+    noise = canvas.clone()
+    noise[0, slots] = torch.from_numpy(redraw.tokens[step, replica]).long()
+    return torch.where(sampler.accepted_token_mask, accepted, noise)
+
+
+def random_redraw(rng: np.random.Generator, block: CanvasBlock, steps: int, *, entropy_bound: float) -> Redraw:
+    shape = (steps - 1, block.canvases.shape[0], len(block.slots))
+    return Redraw(entropy_bound, rng.random(shape, np.float32), rng.integers(0, VOCAB, shape).astype(np.int32))
 
 
 def random_block(rng: np.random.Generator, *, suffix: int, width: int, slots: int, replicas: int = 1) -> CanvasBlock:

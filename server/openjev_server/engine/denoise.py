@@ -7,7 +7,7 @@ as the request's `SelfConditioning` says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from openjev_server.engine.backbone import Backbone, DeviceTile, KeyValues, Rows
 from openjev_server.engine.packing import BlockSpan, PackedPass
 from openjev_server.engine.protocol import BlockResult, Float32, NonFiniteLogits, SelfConditioning
+from openjev_server.engine.redraw import redrawn
 from openjev_server.engine.tiles import Tile, canvas_rows, cut, slot_rows
 
 __all__ = ["BlockPlan", "denoise"]
@@ -30,6 +31,11 @@ class BlockPlan:
 
     steps: int
     self_conditioning: SelfConditioning
+    temperatures: tuple[float, ...] = ()
+
+    def temperature(self, step: int) -> float:
+        """What the slots' logits of this step, from 1, are divided by before they condition or redraw the next."""
+        return self.temperatures[step - 1] if step <= len(self.temperatures) else 1.0
 
 
 def denoise(
@@ -47,11 +53,13 @@ def denoise(
         blocks = [packed.blocks[number] for number in active]
         hidden = _forward(backbone, packed, blocks, store, conditioning)
         continuing = [plans[number] if plans[number].steps > step else None for number in active]
-        step_readings, soft = _read(backbone, blocks, continuing, hidden)
+        temperatures = [plan.temperature(step) if plan is not None else 1.0 for plan in continuing]
+        step_readings, soft = _read(backbone, blocks, continuing, temperatures, hidden)
         if soft is not None:
             conditioning = _Conditioning(soft, _on_own_token(blocks, continuing))
         for number, reading in zip(active, step_readings, strict=True):
             readings[number].append(reading)
+        packed = _redraw(packed, blocks, continuing, step_readings, step)
     return [_result(block, steps) for block, steps in zip(packed.blocks, readings, strict=True)], store
 
 
@@ -71,6 +79,27 @@ class _Conditioning:
     """Soft embeddings of the slot rows, [m, hidden]."""
     on_own_token: NDArray[np.bool_]
     """Per canvas row: whether a frozen position sees its own token's embedding, else nothing."""
+
+
+def _redraw(
+    packed: PackedPass,
+    blocks: Sequence[BlockSpan],
+    continuing: Sequence[BlockPlan | None],
+    readings: Sequence[_Reading],
+    step: int,
+) -> PackedPass:
+    """The pass with new tokens at the slots of the blocks that redraw them."""
+    tokens = packed.tokens
+    for span, plan, reading in zip(blocks, continuing, readings, strict=True):
+        if plan is None or span.block.redraw is None:
+            continue
+        if tokens is packed.tokens:
+            tokens = tokens.copy()
+        replicas, width = span.block.canvases.shape
+        log_probs = reading.log_probs.reshape(replicas, -1)
+        rows = span.canvas + np.arange(replicas)[:, None] * width + span.block.slots[None, :]
+        tokens[rows] = redrawn(span.block, log_probs, step=step, temperature=plan.temperature(step))
+    return packed if tokens is packed.tokens else replace(packed, tokens=tokens)
 
 
 def _on_own_token(blocks: Sequence[BlockSpan], continuing: Sequence[BlockPlan | None]) -> NDArray[np.bool_]:
@@ -164,7 +193,11 @@ def _index(values: NDArray[np.int64], backbone: Backbone) -> torch.Tensor:
 
 
 def _read(
-    backbone: Backbone, blocks: Sequence[BlockSpan], continuing: Sequence[BlockPlan | None], hidden: torch.Tensor
+    backbone: Backbone,
+    blocks: Sequence[BlockSpan],
+    continuing: Sequence[BlockPlan | None],
+    temperatures: Sequence[float],
+    hidden: torch.Tensor,
 ) -> tuple[list[_Reading], torch.Tensor | None]:
     """Logits of the slot rows, a bounded number at a time; soft embeddings of the slots of blocks that go on."""
     slots = [block.block.canvases.shape[0] * len(block.block.slots) for block in blocks]
@@ -172,6 +205,7 @@ def _read(
     goes_on = np.repeat(np.array([plan is not None for plan in continuing], bool), slots)
     allowed = [plan is not None and plan.self_conditioning is SelfConditioning.ALLOWED for plan in continuing]
     allowed_only = np.repeat(np.array(allowed, bool), slots)
+    temperature = np.repeat(np.array(temperatures, np.float32), slots)
     log_probs = np.empty(len(rows), np.float32)
     logsumexp = np.empty(len(hidden), np.float32)
     soft: list[torch.Tensor] = []
@@ -185,9 +219,8 @@ def _read(
         log_probs[mine] = (picked - total[at]).cpu().numpy()
         logsumexp[start:stop] = total.cpu().numpy()
         if goes_on[start:stop].any():
-            soft.append(
-                _soften(backbone, logits, at, token, allowed_only[start:stop])[_mask(goes_on[start:stop], logits)]
-            )
+            softened = _soften(backbone, logits, at, token, allowed_only[start:stop], temperature[start:stop])
+            soft.append(softened[_mask(goes_on[start:stop], logits)])
     readings = (
         [
             _Reading(values, totals)
@@ -202,13 +235,20 @@ def _read(
 
 
 def _soften(
-    backbone: Backbone, logits: torch.Tensor, at: torch.Tensor, token: torch.Tensor, allowed_only: NDArray[np.bool_]
+    backbone: Backbone,
+    logits: torch.Tensor,
+    at: torch.Tensor,
+    token: torch.Tensor,
+    allowed_only: NDArray[np.bool_],
+    temperature: NDArray[np.float32],
 ) -> torch.Tensor:
     """Expected embeddings under the whole distribution, or under the candidates alone where the template says so."""
     if allowed_only.any():
         restricted = torch.full_like(logits, -torch.inf)
         restricted[at, token] = logits[at, token]
         logits = torch.where(_mask(allowed_only, logits)[:, None], restricted, logits)
+    if (temperature != 1).any():
+        logits = logits / torch.from_numpy(temperature).to(logits.device)[:, None]
     return backbone.soft_embed(logits.softmax(-1))
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "Float32",
     "Int32",
     "NonFiniteLogits",
+    "Redraw",
     "SelfConditioning",
 ]
 
@@ -55,6 +56,22 @@ class SelfConditioning(StrEnum):
     """Slots over the whole vocabulary; frozen positions on nothing (how the embedded checkpoint was trained)."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Redraw:
+    """Slot tokens that change between steps, as under transformers' entropy-bound sampler.
+
+    Of a canvas's slots, the ones that the last step was surest of take a token sampled from their candidates; the
+    others take fresh noise. What is random comes with the request, so that an engine draws nothing itself.
+    """
+
+    entropy_bound: float
+    """Slots are taken in the order of their entropy while those before them sum to at most this many nats."""
+    uniforms: Float32
+    """In [0, 1), what a taken slot is sampled with; shape [steps - 1, replicas, S]."""
+    tokens: Int32
+    """Token ids, what the other slots become; shape [steps - 1, replicas, S]."""
+
+
 @dataclass(frozen=True, slots=True)
 class CanvasBlock:
     """One question suffix and the canvas that answers it.
@@ -73,6 +90,8 @@ class CanvasBlock:
     """Candidate token ids of all slots, one slot after the other, shape [K]; ascending within a slot."""
     offsets: Int32
     """`candidates[offsets[i]:offsets[i + 1]]` belong to slot i; shape [S + 1]."""
+    redraw: Redraw | None = None
+    """None keeps the slots' tokens through all steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +104,9 @@ class EngineRequest:
     steps: int
     """Denoising steps, >= 1. Step 1 has no self-conditioning."""
     self_conditioning: SelfConditioning = SelfConditioning.FULL
+    temperatures: tuple[float, ...] = ()
+    """Per step that another follows, what a slot's logits are divided by before they condition or redraw it; a step
+    beyond the last of them has 1. What is read out is never divided."""
 
     @property
     def tokens(self) -> int:

@@ -117,7 +117,7 @@ class TorchEngine:
         plans = []
         for block in packed.blocks:
             request = taking_part[items[block.item].request].request
-            plans.append(BlockPlan(request.steps, request.self_conditioning))
+            plans.append(BlockPlan(request.steps, request.self_conditioning, request.temperatures))
         results, store = denoise(self._backbone, packed, plans, prefix)
         if len(items) == 1:
             for result in results:
@@ -139,7 +139,9 @@ class TorchEngine:
         if request.steps < 1 or not len(request.state):
             return "a request needs a state and at least one denoising step"
         longest = 0
-        for tokens in (request.state, *(part for block in request.blocks for part in (block.suffix, block.canvases))):
+        parts = [part for block in request.blocks for part in (block.suffix, block.canvases)]
+        parts += [block.redraw.tokens for block in request.blocks if block.redraw is not None]
+        for tokens in (request.state, *parts):
             if tokens.size and (int(tokens.min()) < 0 or int(tokens.max()) >= self._info.vocab_size):
                 return "a token id is outside the vocabulary"
         for block in request.blocks:

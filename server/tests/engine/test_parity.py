@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from openjev_server.engine.loading import load_engine
 from openjev_server.engine.protocol import EngineRequest, EngineResult, SelfConditioning
 from openjev_server.engine.torch_engine import TorchEngine
-from random_models import random_block, random_request, reference, save_random
+from random_models import random_block, random_redraw, random_request, reference, save_random
 from transformers import DiffusionGemmaForBlockDiffusion
 
 TOLERANCE = 1e-4
@@ -53,6 +54,25 @@ def test_a_shared_canvas_with_many_slots_equals_the_whole_canvas(
     block = random_block(rng, suffix=30, width=24, slots=9)
     request = random_request(rng, state=21, blocks=[block], self_conditioning=conditioning)
     check(checkpoint[1], request, engine.run([request])[0])
+
+
+@pytest.mark.parametrize("bound", [0.1, 1.5, 100.0], ids=["few", "some", "all"])
+def test_redrawn_slots_and_temperatures_equal_transformers_sampler(
+    engine: TorchEngine, checkpoint: tuple[Path, DiffusionGemmaForBlockDiffusion], bound: float
+) -> None:
+    rng = np.random.default_rng(8)
+    block = random_block(rng, suffix=12, width=20, slots=6, replicas=2)
+    drawn = replace(block, redraw=random_redraw(rng, block, 3, entropy_bound=bound))
+    request = replace(
+        random_request(rng, state=14, blocks=[drawn, block], steps=3, self_conditioning=SelfConditioning.ALLOWED),
+        temperatures=(0.8, 0.6),
+    )
+    result = engine.run([request])[0]
+    check(checkpoint[1], request, result)
+    assert isinstance(result, EngineResult)
+    kept = result.blocks[1].log_probs
+    assert np.abs(result.blocks[0].log_probs[0] - kept[0]).max() < TOLERANCE
+    assert np.abs(result.blocks[0].log_probs[1] - kept[1]).max() > 100 * TOLERANCE
 
 
 def test_noise_replicas_do_not_see_each_other(
