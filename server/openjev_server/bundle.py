@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openjev_server.calibration import Calibration, read_calibrations
+from openjev_server.canvas.chat import ChatTemplateError, read_chat_template
 from openjev_server.canvas.template import Template
 from openjev_server.canvas.templates import UnknownTemplate, template_for
 from openjev_server.canvas.tokenizer import TextTokenizer
@@ -81,7 +82,8 @@ def model_id(directory: Path) -> str:
 
 
 def load_bundle(directory: Path, *, template: str = "auto") -> ModelBundle:
-    """Reads the tokenizer and picks the template: the named one, or with `auto` what fits the tokenizer.
+    """Reads the tokenizer and picks the template: the named one, or with `auto` what fits the tokenizer. The
+    checkpoint's own chat template, where it has one, writes the turns.
 
     Raises:
         ModelNotFound: the directory has no tokenizer, or no such template fits it.
@@ -90,7 +92,7 @@ def load_bundle(directory: Path, *, template: str = "auto") -> ModelBundle:
         raise ModelNotFound(f"No {TOKENIZER_FILE} in {directory}: not a checkpoint directory.")
     tokenizer = TextTokenizer.from_directory(directory)
     try:
-        chosen = template_for(tokenizer, template)
-    except UnknownTemplate as error:
+        chosen = template_for(tokenizer, template, chat=read_chat_template(directory))
+    except (UnknownTemplate, ChatTemplateError) as error:
         raise ModelNotFound(f"{directory.name}: {error}") from error
     return ModelBundle(model_id(directory), directory, tokenizer, chosen)

@@ -7,9 +7,21 @@ from collections.abc import Iterable
 from openjev_server.canvas.tokenizer import TextTokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-__all__ = ["GEMMA_CONTROLS", "byte_level", "gemma_named", "leaky", "words"]
+__all__ = ["GEMMA_CHAT", "GEMMA_CONTROLS", "byte_level", "gemma_named", "leaky", "words"]
 
 GEMMA_CONTROLS = ("<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>")
+GEMMA_CHAT = """\
+{{- bos_token -}}
+{%- for message in messages -%}
+{{- '<|turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' -}}
+{{- message['content'] | trim -}}
+{{- '<turn|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|turn>model\n' -}}
+{%- endif -%}
+"""
+"""A small chat template of our own that writes Gemma's turns."""
 NANO_CONTROLS = (
     *("<pad>", "<eos>", "<bos>", "<unk>", "<state>", "<question>", "<option>", "<answer>", "<true>", "<false>"),
     *(f"<o{i}>" for i in range(255)),

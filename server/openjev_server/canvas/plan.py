@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,7 +17,10 @@ from openjev_server.canvas.tokenizer import TextTokenizer
 from openjev_server.canvas.trie import Trie, differing_columns
 from openjev_server.engine.protocol import Int32
 
-__all__ = ["BlockPlan", "CanvasTooWide", "Field", "FieldReadout", "Planner"]
+__all__ = ["ISOLATED_KEY", "BlockPlan", "CanvasTooWide", "Field", "FieldReadout", "Planner"]
+
+ISOLATED_KEY = "answer"
+"""What the one field of a canvas of its own is called."""
 
 
 class CanvasTooWide(ValueError):
@@ -78,10 +82,11 @@ class Planner:
         self._template = template
         self._max_width = max_width
         self._opening = render(tokenizer, template.opening)
-        self._closing = render(tokenizer, template.closing)
+        self._closing = render(tokenizer, () if template.prompt else (*template.closing, *template.turn_close))
         self._head = render(tokenizer, template.canvas_head)
         self._tail = render(tokenizer, template.canvas_tail)
         self._brace = tokenizer.encode("}")
+        self._close = tokenizer.encode(template.grouped_close)
         self._fill = tokenizer.control(template.canvas_fill)
         space = tokenizer.encode(" ")
         # JSON allows blanks after a value; a tokenizer without a token for one blank pads with the fill instead.
@@ -92,8 +97,10 @@ class Planner:
 
         Raises CanvasTooWide.
         """
-        question = render_question(self._tokenizer, self._template, schema, "answer")
-        values = self._values(schema, '{"answer": ', "}" if self._template.spelling is Spelling.LITERAL else "")
+        question = render_question(self._tokenizer, self._template, schema, ISOLATED_KEY)
+        values = self._values(
+            schema, f'{{"{ISOLATED_KEY}": ', "}" if self._template.spelling is Spelling.LITERAL else ""
+        )
         end = self._tail if self._template.spelling is Spelling.LITERAL else self._brace + self._tail
         width = self._round(self._checked(len(self._head) + max(map(len, values)) + len(end)))
         rows = np.full((len(values), width), self._fill, dtype=np.int32)
@@ -102,39 +109,41 @@ class Planner:
             row[: len(whole)] = whole
         return self._block([_field(question, rows)], [], [])
 
-    def grouped(self, schemas: Sequence[Schema]) -> tuple[BlockPlan, ...]:
+    def grouped(self, schemas: Sequence[Schema], ids: Sequence[str] = ()) -> tuple[BlockPlan, ...]:
         """Questions in shared canvases `{"q1": VALUE, "q2": VALUE}`, in order, as many as fit in each.
 
-        Values are padded on the right to the widest of their field. Keys count from q1 in every canvas.
-        Raises CanvasTooWide.
+        Values are padded on the right to the widest of their field. Fields are called by `ids`, one a question; left
+        out, keys count from q1 in every canvas. Raises CanvasTooWide.
         """
-        around = len(self._head) + len(self._brace) + len(self._tail)
+        around = len(self._head) + len(self._close) + len(self._tail)
         blocks: list[BlockPlan] = []
         fields: list[Field] = []
         taken = around
-        for schema in schemas:
-            field = self._grouped_field(schema, len(fields))
+        for number, schema in enumerate(schemas):
+            own = ids[number] if ids else None
+            field = self._grouped_field(schema, len(fields), own)
             if fields and self._round(taken + len(field.tokens)) > self._template.grouped_width:
                 blocks.append(self._shared(fields))
                 fields, taken = [], around
-                field = self._grouped_field(schema, 0)
+                field = self._grouped_field(schema, 0, own)
             fields.append(field)
             taken += len(field.tokens)
         if fields:
             blocks.append(self._shared(fields))
         return tuple(blocks)
 
-    def _grouped_field(self, schema: Schema, place: int) -> Field:
-        key = f"q{place + 1}"
+    def _grouped_field(self, schema: Schema, place: int, own: str | None) -> Field:
+        key = f"q{place + 1}" if own is None else own
         question = render_question(self._tokenizer, self._template, schema, key)
-        values = self._values(schema, f'{", " if place else "{"}"{key}": ', "")
+        before = self._template.grouped_separator if place else self._template.grouped_open
+        values = self._values(schema, f"{before}{json.dumps(key, ensure_ascii=False)}: ", "")
         rows = np.full((len(values), self._checked(max(map(len, values)))), self._blank, dtype=np.int32)
         for row, value in zip(rows, values, strict=True):
             row[: len(value)] = value
         return _field(question, rows)
 
     def _shared(self, fields: Sequence[Field]) -> BlockPlan:
-        end = self._brace + self._tail
+        end = self._close + self._tail
         used = len(self._head) + sum(len(field.tokens) for field in fields) + len(end)
         return self._block(fields, self._head, end + [self._fill] * (self._round(used) - used))
 

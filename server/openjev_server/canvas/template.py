@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 
 from openjev_server.engine.protocol import SelfConditioning
 
-__all__ = ["LABEL", "Control", "Form", "Part", "Spelling", "Template"]
+__all__ = ["LABEL", "Control", "Form", "Keys", "Noise", "Part", "Spelling", "Template"]
 
 
 class Spelling(StrEnum):
@@ -24,6 +24,24 @@ class Spelling(StrEnum):
     """One control token: `<oI>` for option or level I, `<true>` and `<false>` for a noul."""
     LITERAL = "literal"
     """The JSON value: `true`, a zero-based level, a quoted option name."""
+
+
+class Keys(StrEnum):
+    """What a field of a shared canvas is called."""
+
+    POSITIONAL = "positional"
+    """q1, q2, ...: nothing of an answer depends on what the user calls the question."""
+    IDS = "ids"
+    """The user's ids, as the seed has it."""
+
+
+class Noise(StrEnum):
+    """What the slots hold before the first step."""
+
+    HASHED = "hashed"
+    """Drawn from a hash of the question, its state and the template; never a control or special token."""
+    SHARED = "shared"
+    """The same tokens at the same positions of every canvas, from the whole vocabulary, as the seed has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,26 @@ class Template:
     grouped_width: int = 256
     """The most tokens that the fields of one shared canvas may take; a single wider field has a canvas of its own."""
     self_conditioning: SelfConditioning = SelfConditioning.FULL
+    turn_open: tuple[Part, ...] = ()
+    """Before the state. With chat markup, `bound` puts the checkpoint's own here and in `turn_close`."""
+    turn_close: tuple[Part, ...] = ()
+    """After the question, up to where the canvas begins."""
+    chat: str = ""
+    """Hash of the chat template that the two above come from; empty for markup of our own."""
+    trim: bool = False
+    """Whether that chat template strips blanks around a message: a `prompt` is then stripped too."""
+    prompt: str = ""
+    """Jinja source of the whole user turn (see `canvas.prompt`). State, opening, forms and closing are then unused,
+    and prompts of one request share the tokens that they happen to begin with."""
+    grouped_open: str = "{"
+    grouped_separator: str = ", "
+    grouped_close: str = "}"
+    keys: Keys = Keys.POSITIONAL
+    noise: Noise = Noise.HASHED
+    temperature: tuple[float, float] | None = None
+    """Of the first step and the limit towards the last, linear in between; conditions and redraws, is never read."""
+    entropy_bound: float | None = None
+    """Redraws slots between steps: how much entropy (nats) may precede an accepted one. None keeps their tokens."""
 
     @property
     def id(self) -> str:
@@ -90,16 +128,37 @@ class Template:
 
     @cached_property
     def hash(self) -> str:
-        """12 hex digits over every parameter: a template that was edited without a new version shows."""
-        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
+        """12 hex digits over every parameter: a template that was edited without a new version shows.
+
+        Parameters that came later count only where they are not at their default: older hashes stay what they were.
+        """
+        values = asdict(self)
+        for field in fields(self):
+            if field.name in _LATER and values[field.name] == field.default:
+                del values[field.name]
+        text = json.dumps(values, sort_keys=True, ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     @cached_property
     def controls(self) -> tuple[str, ...]:
         """Every control token that it places by itself, sorted; labels not included."""
         forms = (self.noul, self.choice, self.score)
-        parts = [*self.state, *self.opening, *self.closing, *self.canvas_head, *self.canvas_tail]
+        parts = [*self.turn_open, *self.state, *self.opening, *self.closing, *self.turn_close]
+        parts += [*self.canvas_head, *self.canvas_tail]
         for form in forms:
             parts += [*form.head, *form.described, *form.bare, *form.tail]
         named = {part.token for part in parts if isinstance(part, Control) and part != LABEL}
         return tuple(sorted(named | {self.canvas_fill}))
+
+    def temperatures(self, steps: int) -> tuple[float, ...]:
+        """One for each step that another follows: transformers' LinearTemperatureScheduleLogitsProcessor."""
+        if self.temperature is None:
+            return ()
+        first, limit = self.temperature
+        return tuple(limit + (first - limit) * (steps - done) / steps for done in range(steps - 1))
+
+
+_LATER = frozenset(
+    {"turn_open", "turn_close", "chat", "trim", "prompt", "grouped_open", "grouped_separator", "grouped_close"}
+    | {"keys", "noise", "temperature", "entropy_bound"}
+)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from openjev_server.canvas.template import LABEL, Control, Form, Spelling, Template
+from pathlib import Path
+
+from openjev_server.canvas.chat import ChatTemplateError, bound, chat_turn
+from openjev_server.canvas.template import LABEL, Control, Form, Keys, Noise, Spelling, Template
+from openjev_server.canvas.template_file import SUFFIXES, TemplateFileError, read_template
 from openjev_server.canvas.tokenizer import TextTokenizer
 from openjev_server.engine.protocol import SelfConditioning
 
-__all__ = ["NANO_LABEL", "NANO_LITERAL", "OPENJEV_LITERAL", "TEMPLATES", "UnknownTemplate", "template_for"]
+__all__ = [
+    "NANO_LABEL",
+    "NANO_LITERAL",
+    "OPENJEV_LITERAL",
+    "SEED",
+    "TEMPLATES",
+    "UnknownTemplate",
+    "is_template_file",
+    "template_for",
+]
 
 
 class UnknownTemplate(LookupError):
-    """No shipped template has this id, or none fits the tokenizer."""
+    """No template has this id or is in this file, or none fits the tokenizer; the message says which and why."""
 
 
 NANO_LABEL = Template(
@@ -60,23 +73,75 @@ _LITERAL_SCORE = Form(
 )
 _LITERAL_ORDER = "\n\nAnswer the following about the text above. Return one JSON object and nothing else.\n"
 
+_TURN_OPEN = (Control("<bos>"), Control("<|turn>"), "user\n")
+_TURN_CLOSE = (Control("<turn|>"), "\n", Control("<|turn>"), "model\n")
+"""For a checkpoint directory without a chat template of its own."""
+
 OPENJEV_LITERAL = Template(
     name="openjev-literal",
     version="1",
     spelling=Spelling.LITERAL,
-    state=(Control("<bos>"), Control("<|turn>"), "user\n{state}"),
+    turn_open=_TURN_OPEN,
+    state=("{state}",),
     opening=(_LITERAL_ORDER,),
     noul=_LITERAL_NOUL,
     choice=_LITERAL_CHOICE,
     score=_LITERAL_SCORE,
-    closing=(Control("<turn|>"), "\n", Control("<|turn>"), "model\n"),
+    turn_close=_TURN_CLOSE,
     canvas_head=(Control("<|channel>"), "thought\n", Control("<channel|>")),
     canvas_tail=(Control("<turn|>"),),
     canvas_fill="<eos>",
     width_multiple=32,
 )
-"""For checkpoints with Gemma's turn markup. The empty thought block is what the released model writes by itself
-before an answer; here it is frozen."""
+"""For the released model and others with Gemma's turn markup: the state first, so that it is shared, one question
+after it. The empty thought block is what the released model writes by itself before an answer; here it is frozen."""
+
+_UNUSED = Form((), (), ())
+
+SEED = Template(
+    name="seed",
+    version="1",
+    spelling=Spelling.LITERAL,
+    turn_open=_TURN_OPEN,
+    prompt="""\
+<document>
+{{ document | json }}
+</document>
+
+<fields>
+Answer from the document. Return one JSON object with these fields, and nothing else.
+{% for field in fields %}
+
+{{ field.key | json }}
+{% if field.question is not none %}
+Question: {{ field.question if field.question is string else field.question | json }}
+{% endif %}
+{% if field.criteria is not none %}
+Criteria: {{ field.criteria | json }}
+{% endif %}
+Allowed values: {{ field.allowed | json }}
+{% endfor %}
+</fields>""",
+    state=(),
+    noul=_UNUSED,
+    choice=_UNUSED,
+    score=_UNUSED,
+    turn_close=_TURN_CLOSE,
+    canvas_tail=(),
+    canvas_fill="<eos>",
+    width_multiple=256,
+    grouped_width=256,
+    grouped_open="{\n",
+    grouped_separator=",\n",
+    grouped_close="\n}",
+    keys=Keys.IDS,
+    noise=Noise.SHARED,
+    self_conditioning=SelfConditioning.ALLOWED,
+    temperature=(0.8, 0.4),
+    entropy_bound=0.1,
+)
+"""How JoshuaSP/open-jev asked the released model, in words of our own: to compare with its recorded answers. Its own
+wording, in a template file, is what reproduces it; see `openjev reproduce-seed`."""
 
 NANO_LITERAL = Template(
     name="nano-literal",
@@ -94,21 +159,37 @@ NANO_LITERAL = Template(
 )
 """Experimental: JSON values in the embedded checkpoint's own markup, which it was not trained on."""
 
-TEMPLATES = {template.id: template for template in (NANO_LABEL, OPENJEV_LITERAL, NANO_LITERAL)}
-_AUTO = (NANO_LABEL, OPENJEV_LITERAL)
+TEMPLATES = {template.id: template for template in (NANO_LABEL, OPENJEV_LITERAL, NANO_LITERAL, SEED)}
+_AUTO: tuple[Template, ...] = (NANO_LABEL, OPENJEV_LITERAL)
 
 
-def template_for(tokenizer: TextTokenizer, name: str = "auto") -> Template:
-    """The template of this id, or with `auto` the first whose control tokens the tokenizer has.
+def is_template_file(name: str) -> bool:
+    """Whether a template's name is the path of a file."""
+    return name.endswith(SUFFIXES)
 
-    Raises UnknownTemplate.
+
+def template_for(tokenizer: TextTokenizer, name: str = "auto", *, chat: str | None = None) -> Template:
+    """The template of this id or file, or with `auto` the first whose control tokens the tokenizer has.
+
+    `chat` is the checkpoint's chat template, which then writes the turns. Raises UnknownTemplate.
     """
-    if name != "auto":
-        if name not in TEMPLATES:
-            raise UnknownTemplate(f"unknown template {name!r}; known: auto, {', '.join(sorted(TEMPLATES))}")
-        candidates: tuple[Template, ...] = (TEMPLATES[name],)
-    else:
+    if name == "auto":
         candidates = _AUTO
+    elif is_template_file(name):
+        try:
+            candidates = (read_template(Path(name), TEMPLATES),)
+        except TemplateFileError as error:
+            raise UnknownTemplate(str(error)) from error
+    elif name in TEMPLATES:
+        candidates = (TEMPLATES[name],)
+    else:
+        raise UnknownTemplate(f"unknown template {name!r}; known: auto, {', '.join(sorted(TEMPLATES))}, or a file")
+    if chat is not None and any(template.turn_open for template in candidates):
+        try:
+            turn = chat_turn(chat, tokenizer)
+        except ChatTemplateError as error:
+            raise UnknownTemplate(str(error)) from error
+        candidates = tuple(bound(template, turn) for template in candidates)
     for template in candidates:
         missing = [token for token in template.controls if not tokenizer.has(token)]
         if template.spelling is Spelling.LABEL:

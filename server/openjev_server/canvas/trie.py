@@ -96,6 +96,18 @@ class Trie:
     def slots(self) -> int:
         return len(self.offsets) - 1
 
+    def greedy(self, log_probs: NDArray[np.floating]) -> int:
+        """The value at the end of a walk that takes the likeliest child at every node; `log_probs` has shape [K].
+
+        The first of the values that end in one leaf, the first child in a tie.
+        """
+        alive = np.arange(self.values)
+        for slot in range(self.slots):
+            edges = self.paths[alive, slot]
+            scores = log_probs[self.edges[edges]]
+            alive = alive[edges == edges[scores.argmax()]]
+        return int(alive[0])
+
     def probabilities(self, log_probs: NDArray[np.floating]) -> Float64:
         """[..., K] finite log-probabilities of the candidates to [..., N] probabilities that sum to 1.
 

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Source] = {
     "ask": _own("ask"),
     "doctor": _own("doctor"),
     "export": _own("export"),
+    "template": _own("template"),
     "agree": _compat("agree"),
     "record": _compat("record"),
     "shadow": _compat("shadow"),

@@ -35,7 +35,7 @@ def test_the_tokenizer_picks_its_template(nano: TextTokenizer, gemma: TextTokeni
 
 def test_every_parameter_is_in_the_hash() -> None:
     assert len({template.hash for template in TEMPLATES.values()}) == len(TEMPLATES)
-    assert len(NANO_LABEL.hash) == 12
+    assert NANO_LABEL.hash == "4e4a8b4c0dc3", "the embedded checkpoint's calibration is bound to it"
     assert dataclasses.replace(NANO_LABEL).hash == NANO_LABEL.hash
     changes = {
         "name": "x",
@@ -53,6 +53,18 @@ def test_every_parameter_is_in_the_hash() -> None:
         "width_multiple": 2,
         "grouped_width": 2,
         "self_conditioning": "allowed",
+        "turn_open": ("x",),
+        "turn_close": ("x",),
+        "chat": "x",
+        "trim": True,
+        "prompt": "x",
+        "grouped_open": "{ ",
+        "grouped_separator": ",",
+        "grouped_close": " }",
+        "keys": "ids",
+        "noise": "shared",
+        "temperature": (0.8, 0.4),
+        "entropy_bound": 0.1,
     }
     assert set(changes) == {field.name for field in dataclasses.fields(NANO_LABEL)}
     for name, value in changes.items():
