@@ -27,8 +27,8 @@ def _own(name: str) -> Source:
     return Source(f"openjev_server.cli.{name}", name)
 
 
-def _compat(name: str) -> Source:
-    return Source("openjev_compat.cli", name)
+def _compat(name: str, module: str = "cli") -> Source:
+    return Source(f"openjev_compat.{module}", name)
 
 
 COMMANDS: Mapping[str, Source] = {
@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Source] = {
     "record": _compat("record"),
     "shadow": _compat("shadow"),
     "import-cases": _compat("import-cases"),
+    "reproduce-seed": _compat("reproduce-seed", "reproduce_cli"),
 }
 """In the order of the help. Every module has a `typer.Typer` named `app`."""
 

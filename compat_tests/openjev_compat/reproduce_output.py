@@ -1,0 +1,113 @@
+"""What `reproduce-seed` found, as a table, JSON and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .estimate import Estimate
+from .reproduce import Outcome, Tolerance
+
+__all__ = ["SeedReport", "markdown", "print_seed_report"]
+
+COLUMNS = ("mode", "right", "seed", "Jev", "as seed", "as Jev", "answered", "tokens", "s", "")
+
+
+@dataclass(frozen=True, slots=True)
+class SeedReport:
+    """Everything that the run says. `passed` is None when no mode of the seed was run."""
+
+    model: str
+    weights_hash: str
+    hardware: str
+    load_seconds: float
+    peak_memory_gib: Mapping[str, float]
+    tolerance: Tolerance
+    changed: int
+    recorded: int
+    """Questions that the seed answered."""
+    outcomes: tuple[Outcome, ...]
+    failures: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool | None:
+        verdicts = [outcome.verdict for outcome in self.outcomes if outcome.verdict is not None]
+        return all(verdicts) if verdicts else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+
+def print_seed_report(report: SeedReport, console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim", title=escape(_title(report)), title_justify="left")
+    for number, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if 0 < number < len(COLUMNS) - 1 else "left", no_wrap=True)
+    for outcome in report.outcomes:
+        table.add_row(*(escape(cell.partition(" [")[0]) for cell in _row(outcome)))
+    console.print(table)
+    for line in _lines(report):
+        console.print(escape(line), highlight=False)
+
+
+def markdown(report: SeedReport) -> str:
+    heads = ("mode", "right by the references", "the seed's", "Jev's", "same as the seed", "same as Jev")
+    columns = (*heads, "answered", "prompt tokens", "seconds", "")
+    lines = [f"# {_title(report)}", "", f"| {' | '.join(columns)} |", f"| --- |{' ---: |' * (len(columns) - 2)} --- |"]
+    lines += [f"| {' | '.join(_row(outcome))} |" for outcome in report.outcomes]
+    return "\n".join([*lines, "", *(line + "\n" for line in _lines(report))])
+
+
+def _title(report: SeedReport) -> str:
+    return f"{report.model}@{report.weights_hash} on the public questions"
+
+
+def _row(outcome: Outcome) -> list[str]:
+    return [
+        outcome.mode,
+        _counted(outcome.right),
+        "-" if outcome.seed_right is None else str(outcome.seed_right),
+        str(outcome.jev_right),
+        _share(outcome.same_as_seed),
+        _share(outcome.same_as_jev),
+        f"{outcome.answered}/{outcome.questions}",
+        f"{outcome.input_tokens:,}",
+        f"{outcome.seconds:.1f}",
+        {True: "PASS", False: "FAIL", None: ""}[outcome.verdict],
+    ]
+
+
+def _lines(report: SeedReport) -> list[str]:
+    memory = ", ".join(f"{place} {gib:.1f} GiB" for place, gib in report.peak_memory_gib.items())
+    lines = [
+        f"{report.hardware}; loaded in {report.load_seconds:.1f} s; peak memory: {memory}",
+        *(f"{o.mode}: template {o.template}" for o in report.outcomes),
+        f"Tolerance: right answers within {report.tolerance.right} of the seed's, "
+        f"the seed's own answer on {report.tolerance.same:.0%} of the questions",
+    ]
+    part = min(o.questions for o in report.outcomes)
+    if part < report.recorded:
+        lines.append(f"A part of the public questions, {part} of {report.recorded}: no verdict on the whole")
+    if report.changed:
+        lines.append(f"The case files hold another answer of Jev than the recording to {report.changed} questions")
+    lines += [f"failed: {failure}" for failure in report.failures[:10]]
+    for outcome in report.outcomes:
+        lines += [f"{outcome.mode}: {reason}" for reason in outcome.reasons]
+    verdict = {True: "PASS: the seed is reproduced", False: "FAIL: the seed is not reproduced"}
+    if report.passed is not None:
+        lines.append(verdict[report.passed])
+    return lines
+
+
+def _counted(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.hits}/{estimate.n}"
+
+
+def _share(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return f"{estimate.value:.1%} [{100 * estimate.low:.1f}-{100 * estimate.high:.1f}]"
