@@ -14,15 +14,31 @@ The floor is the larger of FLOPs at 790 TFLOP/s (measured bf16 product) and byte
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from openjev_server.engine.config import BackboneConfig, LayerConfig
 from openjev_server.engine.protocol import EngineRequest
 
-__all__ = ["BYTES_PER_S", "FLOPS_PER_S", "Floor", "floor_of", "row_flops", "touched_curve", "weight_bytes"]
+from benchmarks.results import DIRECTORY
 
+__all__ = [
+    "BYTES_PER_S",
+    "FLOPS_PER_S",
+    "Curve",
+    "Floor",
+    "floor_of",
+    "row_flops",
+    "saved_curve",
+    "touched_curve",
+    "weight_bytes",
+]
+
+Curve = Callable[[int], Sequence[float]]
+"""From the rows of a pass to the distinct experts that they choose, layer by layer."""
 FLOPS_PER_S = 790e12
 BYTES_PER_S = 4.3e12
 
@@ -115,7 +131,7 @@ def floor_of(
     *,
     share_states: bool = True,
     per_weight: float = 2.0,
-    experts: Callable[[int], Sequence[float]] | None = None,
+    experts: Curve | None = None,
 ) -> Floor:
     """The floor of evaluating these requests together.
 
@@ -157,7 +173,7 @@ def floor_of(
     )
 
 
-def touched_curve(measured: Mapping[int, Sequence[int]]) -> Callable[[int], Sequence[float]]:
+def touched_curve(measured: Mapping[int, Sequence[int]]) -> Curve:
     """Distinct experts per layer for any number of rows, interpolated in the logarithm between measured ones."""
     sizes = sorted(measured)
     table = np.array([measured[size] for size in sizes], dtype=float)
@@ -167,3 +183,13 @@ def touched_curve(measured: Mapping[int, Sequence[int]]) -> Callable[[int], Sequ
         return [float(np.interp(where, np.log2(sizes), column)) for column in table.T]
 
     return at
+
+
+def saved_curve(path: Path = DIRECTORY / "replay408-rule.json") -> Curve | None:
+    """The curve that `replay408` measured and kept; None before."""
+    if not path.is_file():
+        return None
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept["tiny"] or "experts_touched" not in kept:
+        return None
+    return touched_curve({int(rows): counts for rows, counts in kept["experts_touched"].items()})

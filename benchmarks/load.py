@@ -1,45 +1,64 @@
 """HTTP clients that cost little: plain sockets that stay open, in processes of their own.
 
-A client sends prepared bytes and reads the answer by its Content-Length; nothing is parsed but the status. One client
-does a round trip against a local server that answers at once in about 50 microseconds of its own time.
+A client sends ready bytes and reads the answer by its Content-Length; nothing is parsed but the status.
+`Load.client_us` says what a request costs the client in processor time.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Connection", "Load", "Reply", "concurrently", "load", "percentile"]
+__all__ = ["Connection", "Load", "Refused", "Reply", "concurrently", "load", "percentile"]
 
 CLIENTS_PER_PROCESS = 8
-"""Threads that wait in `recv` most of the time."""
+"""Threads, which wait in `recv` most of the time."""
+_MODEL_MS = re.compile(rb"model;dur=([\d.]+)")
+
+
+class Refused(RuntimeError):
+    """A request was not answered with 200; the message says with what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     status: int
     seconds: float
+    head: bytes
     body: bytes
+
+    @property
+    def model_s(self) -> float | None:
+        """Seconds in the engine, as the server's `Server-Timing` says."""
+        found = _MODEL_MS.search(self.head)
+        return float(found[1]) / 1000 if found else None
+
+    def checked(self) -> Reply:
+        """Itself. Raises Refused unless the status is 200."""
+        if self.status != 200:
+            raise Refused(f"{self.status} {self.body[:200]!r}")
+        return self
 
 
 class Connection:
     """One open connection, one request at a time."""
 
-    def __init__(self, url: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, url: str, **headers: str) -> None:
+        """`headers` by name, `_` for `-`."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
         self._socket = socket.create_connection((parts.hostname, parts.port), timeout=300)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        extra = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
         self._head = (
             f"POST /v1/systemone HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n{extra}"
         ).encode()
@@ -51,12 +70,10 @@ class Connection:
         started = time.perf_counter()
         self._socket.sendall(message)
         head = self._until(b"\r\n\r\n")
-        status = int(head[9:12])
-        length = next(
-            int(line.partition(b":")[2]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
-        )
+        lines = head.lower().split(b"\r\n")
+        length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:"))
         answer = self._exactly(length)
-        return Reply(status, time.perf_counter() - started, answer)
+        return Reply(int(head[9:12]), time.perf_counter() - started, head, answer)
 
     def close(self) -> None:
         self._socket.close()
@@ -97,40 +114,43 @@ class Load:
 
     seconds: float
     latencies: tuple[float, ...]
-    """Of the requests that ended in it, in seconds."""
+    """Of the answers that came in it, in seconds."""
     failures: tuple[str, ...]
-    """Status or error of every other answer."""
+    """Status or error of every other answer, the warm-up's too."""
+    client_us: float
+    """Processor time of the clients per request, in microseconds."""
 
 
 def load(
     url: str,
-    bodies: Callable[[int], Sequence[bytes]],
+    bodies: Callable[[int], Iterator[bytes]],
     *,
     clients: int,
     seconds: float,
     warm_up_s: float,
-    headers: dict[str, str] | None = None,
+    **headers: str,
 ) -> Load:
-    """`clients` connections, each sending its `bodies(client)` over and over, for so many seconds after a warm-up.
+    """`clients` connections, each sending the next of its `bodies(client)` as soon as it has an answer.
 
-    `bodies` runs in the child processes and must be picklable.
+    `bodies` is called in the child processes: it must be picklable, and never end.
     """
     context = multiprocessing.get_context("spawn")
-    groups = [list(range(clients))[first :: _processes(clients)] for first in range(_processes(clients))]
+    count = max(1, -(-clients // CLIENTS_PER_PROCESS))
     pipes, children = [], []
-    for group in groups:
+    for first in range(count):
         ours, theirs = context.Pipe()
+        group = range(first, clients, count)
         child = context.Process(target=_run_group, args=(theirs, url, bodies, group, headers), daemon=True)
         child.start()
         pipes.append(ours)
         children.append(child)
     try:
         for pipe in pipes:
-            pipe.recv()  # connected, bodies made
+            pipe.recv()
         begin = time.time() + warm_up_s
         for pipe in pipes:
             pipe.send((begin, begin + seconds))
-        results: list[Any] = [pipe.recv() for pipe in pipes]
+        groups: list[tuple[list[float], list[str], float, int]] = [pipe.recv() for pipe in pipes]
     finally:
         for child in children:
             child.join(30)
@@ -138,52 +158,49 @@ def load(
                 child.terminate()
     return Load(
         seconds,
-        tuple(latency for latencies, _ in results for latency in latencies),
-        tuple(failure for _, failures in results for failure in failures),
+        tuple(latency for latencies, _, _, _ in groups for latency in latencies),
+        tuple(failure for _, failures, _, _ in groups for failure in failures),
+        round(1e6 * sum(group[2] for group in groups) / max(1, sum(group[3] for group in groups)), 1),
     )
 
 
-def _processes(clients: int) -> int:
-    return max(1, -(-clients // CLIENTS_PER_PROCESS))
-
-
 def _run_group(
-    pipe: Pipe,
-    url: str,
-    bodies: Callable[[int], Sequence[bytes]],
-    group: Sequence[int],
-    headers: dict[str, str] | None,
+    pipe: Pipe, url: str, bodies: Callable[[int], Iterator[bytes]], group: Sequence[int], headers: dict[str, str]
 ) -> None:
-    prepared = {client: list(bodies(client)) for client in group}
-    pipe.send("ready")
-    begin, end = pipe.recv()
     latencies: list[float] = []
     failures: list[str] = []
+    sent: list[int] = []
 
-    def client(number: int) -> None:
-        connection = Connection(url, headers)
-        at = 0
-        while time.time() < end:
-            body = prepared[number][at % len(prepared[number])]
-            at += 1
+    def client(number: int, begin: float, end: float) -> None:
+        connection = Connection(url, **headers)
+        count = 0
+        for body in bodies(number):
+            if time.time() >= end:
+                break
+            count += 1
             try:
                 reply = connection.post(body)
             except OSError as error:
                 failures.append(f"{type(error).__name__}: {error}")
-                connection = Connection(url, headers)
+                connection = Connection(url, **headers)
                 continue
             if reply.status != 200:
-                failures.append(str(reply.status))
+                failures.append(f"{reply.status} {reply.body[:200]!r}")
             elif begin <= time.time() <= end:
                 latencies.append(reply.seconds)
         connection.close()
+        sent.append(count)
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in group]
+    next(bodies(0))
+    pipe.send("ready")
+    times = pipe.recv()
+    used = time.process_time()
+    threads = [threading.Thread(target=client, args=(number, *times)) for number in group]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    pipe.send((latencies, failures))
+    pipe.send((latencies, failures, time.process_time() - used, sum(sent)))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -217,4 +217,7 @@ def experts_touched(model: Any, *, rows: int = 4096, seed: int = 0) -> dict[int,
         for hook in hooks:
             hook.remove()
     sizes = [size for size in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if size <= rows]
-    return {size: [int(chosen[at][:size].flatten().bincount().count_nonzero()) for at in range(len(layers))] for size in sizes}
+    return {
+        size: [int(chosen[at][:size].flatten().bincount().count_nonzero()) for at in range(len(layers))]
+        for size in sizes
+    }

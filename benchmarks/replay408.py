@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from openjev_server.engine.config import BackboneConfig
 from openjev_server.engine.protocol import Engine, EngineError, EngineRequest
 
 from benchmarks import released
-from benchmarks.floors import floor_of, touched_curve
+from benchmarks.floors import Curve, floor_of, touched_curve
 from benchmarks.load import Connection, concurrently
 from benchmarks.results import DIRECTORY, machine, spread, write_json
 from benchmarks.server import running_server
@@ -64,7 +65,7 @@ class Replay:
         self._runs = runs
         self._out = out
         self._rng = np.random.default_rng(408)
-        self._curve: Callable[[int], Sequence[float]] | None = None
+        self._curve: Curve | None = None
         self.result: dict[str, Any] = {
             "machine": machine(),
             "questions": sum(case.questions for case in shapes.cases),
@@ -91,9 +92,8 @@ class Replay:
         model = released.stock_model(self._raw, named, device=self._device, dtype=self._dtype)
         touched = released.experts_touched(model, rows=4096 if self._device.type == "cuda" else 256)
         self._curve = touched_curve(touched)
-        self.result["experts_touched_mean"] = {
-            rows_: round(sum(counts) / len(counts), 1) for rows_, counts in touched.items()
-        }
+        self.result["experts_touched"] = touched
+        self.result["experts_touched_mean"] = {size: round(mean(counts), 1) for size, counts in touched.items()}
         if "a" in rows:
             self._keep("a", lambda: self._stock(model))
         if self._measured(rows):
