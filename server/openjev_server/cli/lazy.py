@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Source] = {
     "shadow": _compat("shadow"),
     "import-cases": _compat("import-cases"),
     "reproduce-seed": _compat("reproduce-seed", "reproduce_cli"),
+    "ablate": _compat("ablate", "ablate_cli"),
 }
 """In the order of the help. Every module has a `typer.Typer` named `app`."""
 

@@ -1,0 +1,148 @@
+"""The ways of asking that `ablate` compares: each differs from the base in one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from openjev_server.canvas import SEED, Control, Layout, Spelling, Template
+from openjev_server.engine.protocol import SelfConditioning
+
+from .local_model import Setup
+
+__all__ = ["FACTORS", "Variant", "base_setup", "variants"]
+
+WIDTHS = (1, 64, 128, 256)
+STEPS = (1, 2, 4)
+REPLICAS = 4
+WEIGHTS = ("bfloat16", "float8", "int4")
+EOS, PAD = "<eos>", "<pad>"
+
+INSTRUCTIONS_FIRST = """\
+Answer the following about the text below. Return one JSON object and nothing else.
+{% for field in fields %}
+
+{{ field.key | json }}: {{ field.question if field.question is string else field.question | json }}
+{% if field.type == "noul" %}
+Allowed values: true, false
+{% for value in ["true", "false"] if field.criteria and value in field.criteria %}
+{{ value }} means: {{ field.criteria[value] if field.criteria[value] is string else field.criteria[value] | json }}
+{% endfor %}
+{% else %}
+Allowed values:
+{% for value in field.allowed %}
+{% set meaning = field.criteria[value] %}
+- {{ value | json }}{% if meaning is not none %}: {{ meaning if meaning is string else meaning | json }}{% endif +%}
+{% endfor %}
+{% endif %}
+{% endfor %}
+
+{{ document if document is string else document | json }}"""
+"""The default template's words with the text after them, where no question can share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way of asking. `factor` is what it varies; `weights` None leaves them as they are loaded for the base."""
+
+    factor: str
+    setup: Setup
+    weights: str | None = None
+
+
+def base_setup(template: Template) -> Setup:
+    return Setup("base", template, Layout.ISOLATED, steps=2)
+
+
+def variants(base: Setup, seed: Template | None) -> list[Variant]:
+    """All that differ from the base, the base first. `seed` is the seed's template where the tokenizer takes it."""
+    found = [Variant("base", base)]
+    for factor, make in FACTORS.items():
+        if factor in ("weights", "seed"):
+            continue
+        found += [Variant(factor, setup) for setup in make(base) if _how(setup) != _how(base)]
+    if seed is not None:
+        found += [
+            Variant("seed", Setup("the seed, one question, 1 step", seed, Layout.ISOLATED, 1)),
+            Variant("seed", Setup("the seed, grouped, 2 steps", seed, Layout.GROUPED, 2)),
+        ]
+    # Last: the base's weights are let go for them.
+    return found + [Variant("weights", replace(base, name=f"weights {kind}"), kind) for kind in WEIGHTS]
+
+
+def _how(setup: Setup) -> Setup:
+    return replace(setup, name="")
+
+
+def _changed(base: Setup, name: str, **parameters: object) -> Setup:
+    # A name of its own in fingerprints; the hash tells it apart anyway.
+    return replace(base, name=name, template=replace(base.template, **parameters))  # type: ignore[arg-type]
+
+
+def _thought(base: Setup) -> Iterator[Setup]:
+    yield _changed(base, "no thought block", canvas_head=())
+    if base.template.turn_open and not base.template.canvas_head:
+        head = (Control("<|channel>"), "thought\n", Control("<channel|>"))
+        yield _changed(base, "empty thought block", canvas_head=head)
+
+
+def _tail(base: Setup) -> Iterator[Setup]:
+    yield _changed(base, "turn left open", canvas_tail=())
+    yield _changed(base, "filled with <pad>", canvas_fill=PAD)
+    yield _changed(base, "filled with <eos>", canvas_fill=EOS)
+
+
+def _width(base: Setup) -> Iterator[Setup]:
+    for width in WIDTHS:
+        name = "canvas as wide as its text" if width == 1 else f"canvas of {width} tokens"
+        yield _changed(base, name, width_multiple=width)
+
+
+def _order(base: Setup) -> Iterator[Setup]:
+    if base.template.spelling is Spelling.LITERAL and base.template.turn_open and not base.template.prompt:
+        yield _changed(base, "instructions first", prompt=INSTRUCTIONS_FIRST)
+
+
+def _layout(base: Setup) -> Iterator[Setup]:
+    yield replace(base, name="grouped", layout=Layout.GROUPED)
+    yield replace(base, name="grouped, 1 step", layout=Layout.GROUPED, steps=1)
+
+
+def _steps(base: Setup) -> Iterator[Setup]:
+    for steps in STEPS:
+        yield replace(base, name=f"{steps} steps" if steps > 1 else "1 step", steps=steps)
+
+
+def _replicas(base: Setup) -> Iterator[Setup]:
+    yield replace(base, name=f"{REPLICAS} noise replicas", replicas=REPLICAS)
+
+
+def _conditioning(base: Setup) -> Iterator[Setup]:
+    for kind in (SelfConditioning.FULL, SelfConditioning.ALLOWED):
+        yield _changed(base, f"conditioned on {kind} tokens", self_conditioning=kind)
+    yield _changed(
+        base,
+        "allowed tokens, redrawn as the seed does",
+        self_conditioning=SelfConditioning.ALLOWED,
+        temperature=SEED.temperature,
+        entropy_bound=SEED.entropy_bound,
+    )
+
+
+def _none(_: Setup) -> Iterator[Setup]:
+    yield from ()
+
+
+FACTORS: Mapping[str, Callable[[Setup], Iterator[Setup]]] = {
+    "thought": _thought,
+    "tail": _tail,
+    "width": _width,
+    "order": _order,
+    "layout": _layout,
+    "steps": _steps,
+    "replicas": _replicas,
+    "conditioning": _conditioning,
+    "weights": _none,
+    "seed": _none,
+}
+"""By name what `--only` chooses. Weights are loaded anew, and the seed's template is none of the base's."""
