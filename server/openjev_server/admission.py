@@ -1,7 +1,7 @@
 """A bounded queue in front of the one thread that owns the engine.
 
-Idle: a request runs at once. Busy: what waits meanwhile is packed, oldest first, into the next call up to a token
-budget. Nothing is ever reordered, and a request that fails does so alone.
+Idle: a request runs at once. Busy: the engine is handed, oldest first, what fills its next few passes, and orders
+that itself, so that a small request need not wait for all of a large one. A request that fails does so alone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ __all__ = ["Admission", "Overloaded"]
 logger = logging.getLogger(__name__)
 
 
+PASSES_AHEAD = 4
+
+
 class Overloaded(Exception):
     """The queue is full, or the server is stopping: try again later."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Job:
     request: EngineRequest
     future: Future[EngineResult] = field(default_factory=Future)
     submitted: float = field(default_factory=time.perf_counter)
+    started: float = 0.0
 
 
 class Admission:
@@ -38,13 +42,17 @@ class Admission:
     Args:
         engine: called from that thread only, `warm_up` first.
         max_queued: requests that may wait, without those already in the engine.
-        token_budget: tokens (rows of the first pass) packed into one call; a larger request runs alone.
+        token_budget: tokens (rows of the first step) of one of the engine's passes.
+        passes_ahead: how many passes' worth of requests the engine is handed; a request larger than a pass counts as
+            one, so that a few large ones do not keep the small ones out.
     """
 
-    def __init__(self, engine: Engine, *, max_queued: int, token_budget: int) -> None:
+    def __init__(self, engine: Engine, *, max_queued: int, token_budget: int, passes_ahead: int = PASSES_AHEAD) -> None:
         self._engine = engine
         self._max_queued = max_queued
         self._token_budget = token_budget
+        self._room = token_budget * passes_ahead
+        self._running: dict[int, _Job] = {}
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -118,52 +126,70 @@ class Admission:
             logger.exception("The engine's warm-up failed; the server stays unready")
         else:
             self._warm.set()
-        while batch := self._next_batch():
-            self._run(batch)
+        while self._take_in():
+            self._advance()
 
-    def _next_batch(self) -> list[_Job]:
-        """Blocks until something waits; empty once the queue is closed and drained."""
+    def _take_in(self) -> bool:
+        """Hands the engine what fits; blocks while there is nothing at all to do. False: closed and drained."""
         with self._changed:
-            while True:
-                batch = self._take()
-                if batch or self._closing:
-                    return batch
+            while not self._waiting and not self._running:
+                if self._closing:
+                    return False
                 self._changed.wait()
+            jobs = self._next_jobs()
+        for ticket in [ticket for ticket, job in self._running.items() if job.future.cancelled()]:
+            del self._running[ticket]
+            self._engine.abandon(ticket)
+        for job in jobs:
+            job.started = time.perf_counter()
+            self._running[self._engine.begin(job.request)] = job
+        return True
 
-    def _take(self) -> list[_Job]:
-        batch: list[_Job] = []
-        tokens = 0
+    def _next_jobs(self) -> list[_Job]:
+        jobs: list[_Job] = []
+        tokens = sum(self._counted(job) for job in self._running.values())
         while self._waiting:
             job = self._waiting[0]
-            if batch and tokens + job.request.tokens > self._token_budget:
+            if (jobs or self._running) and tokens + self._counted(job) > self._room:
                 break
             self._waiting.popleft()
-            if job.future.set_running_or_notify_cancel():
-                batch.append(job)
-                tokens += job.request.tokens
-        return batch
+            if not job.future.cancelled():
+                jobs.append(job)
+                tokens += self._counted(job)
+        return jobs
 
-    def _run(self, batch: list[_Job]) -> None:
-        started = time.perf_counter()
+    def _counted(self, job: _Job) -> int:
+        return min(job.request.tokens, self._token_budget)
+
+    def _advance(self) -> None:
         try:
-            outcomes = self._call(batch)
+            outcomes = self._engine.advance()
         except Exception as error:
-            if len(batch) > 1:
-                logger.exception("A batch of %d requests failed; each is tried alone", len(batch))
-                for job in batch:
-                    self._run([job])
-                return
-            logger.exception("A request failed in the engine")
-            outcomes = [_as_engine_error(error)]
-        elapsed_ms = 1000 * (time.perf_counter() - started)
-        for job, outcome in zip(batch, outcomes, strict=True):
-            _settle(job, _timed(outcome, queue_ms=1000 * (started - job.submitted), model_ms=elapsed_ms))
+            self._retry_alone(error)
+            return
+        for ticket, outcome in outcomes.items():
+            job = self._running.pop(ticket, None)
+            if job is not None:
+                _settle(job, _timed(outcome, job))
 
-    def _call(self, batch: list[_Job]) -> list[EngineResult | EngineError]:
-        outcomes = self._engine.run([job.request for job in batch])
-        if len(outcomes) != len(batch):
-            raise EngineError(f"the engine returned {len(outcomes)} results for {len(batch)} requests")
-        return outcomes
+    def _retry_alone(self, error: Exception) -> None:
+        """A pass that raised says nothing about whose fault it was."""
+        jobs = list(self._running.items())
+        self._running.clear()
+        for ticket, _ in jobs:
+            self._engine.abandon(ticket)
+        if len(jobs) == 1:
+            logger.error("A request failed in the engine", exc_info=error)
+            _settle(jobs[0][1], _as_engine_error(error))
+            return
+        logger.error("A pass over %d requests failed; each is tried alone", len(jobs), exc_info=error)
+        for _, job in jobs:
+            try:
+                (outcome,) = self._engine.run([job.request])
+            except Exception as again:
+                logger.exception("A request failed in the engine")
+                outcome = _as_engine_error(again)
+            _settle(job, _timed(outcome, job))
 
 
 def _as_engine_error(error: Exception) -> EngineError:
@@ -174,14 +200,15 @@ def _as_engine_error(error: Exception) -> EngineError:
     return wrapped
 
 
-def _timed(outcome: EngineResult | EngineError, *, queue_ms: float, model_ms: float) -> EngineResult | EngineError:
+def _timed(outcome: EngineResult | EngineError, job: _Job) -> EngineResult | EngineError:
     if isinstance(outcome, EngineError):
         return outcome
-    return replace(outcome, queue_ms=queue_ms, model_ms=outcome.model_ms or model_ms)
+    model_ms = outcome.model_ms or 1000 * (time.perf_counter() - job.started)
+    return replace(outcome, queue_ms=1000 * (job.started - job.submitted), model_ms=model_ms)
 
 
 def _settle(job: _Job, outcome: EngineResult | Exception) -> None:
-    if job.future.done():
+    if not job.future.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Exception):
         job.future.set_exception(outcome)

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from openjev_server.engine.config import BackboneConfig, LayerConfig, RopeConfig
 from openjev_server.engine.experts import mixture
+from openjev_server.engine.matrix import linear
 from openjev_server.engine.ops import gated, rms
 from openjev_server.engine.weights import BackboneWeights, LayerWeights
 
@@ -22,7 +23,7 @@ __all__ = ["Backbone", "DeviceTile", "KeyValues", "Rows"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceTile:
-    """A `tiles.Tile` on the device; `queries` are places in the rows at hand, `keys` places in the key store."""
+    """A `tiles.Tile` on the device; `queries` are places in the rows at hand, `keys` rows of the key pool."""
 
     queries: torch.Tensor | slice
     keys: torch.Tensor | slice
@@ -31,7 +32,7 @@ class DeviceTile:
 
 @dataclass(slots=True)
 class KeyValues:
-    """Keys and values of one layer, [prefix + rows, kv heads, head dim] each."""
+    """One layer's part of the key pool, [capacity, kv heads, head dim] each."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -46,7 +47,7 @@ class Rows:
     is_canvas: torch.Tensor
     """[n] bool"""
     store: torch.Tensor
-    """[n] where each row's keys and values go in the key store"""
+    """[n] the pool row of each row's keys and values"""
     wanted: torch.Tensor
     """[m] the rows whose final hidden state is read (the slots)"""
     sliding: Sequence[DeviceTile]
@@ -61,6 +62,8 @@ class Backbone:
     def __init__(self, config: BackboneConfig, weights: BackboneWeights) -> None:
         self.config = config
         self.weights = weights
+        # transformers rounds the scale to the weights' dtype (sqrt(2816) = 53.066 is 53.0 in bf16).
+        self._embedding_scale = torch.tensor(config.hidden_size**0.5).to(self.dtype).to(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -72,11 +75,11 @@ class Backbone:
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token ids [n] -> scaled embeddings [n, hidden]."""
-        return functional.embedding(tokens, self.weights.embedding) * self._embedding_scale()
+        return functional.embedding(tokens, self.weights.embedding) * self._embedding_scale
 
     def soft_embed(self, probabilities: torch.Tensor) -> torch.Tensor:
         """Distributions over the vocabulary [n, vocab] -> expected scaled embeddings [n, hidden]."""
-        return (probabilities.to(self.dtype) @ self.weights.embedding) * self._embedding_scale()
+        return (probabilities.to(self.dtype) @ self.weights.embedding) * self._embedding_scale
 
     def condition(self, embedded: torch.Tensor, soft: torch.Tensor | None) -> torch.Tensor:
         """Canvas rows before the first layer: post-norm of embedding + MLP(previous step's soft embedding).
@@ -86,19 +89,19 @@ class Backbone:
         if soft is not None:
             weights = self.weights.self_conditioning
             normed = rms(soft, weights.norm, self.config.rms_eps)
-            inner = gated(self.config.activation, functional.linear(normed, weights.gate_up))
-            embedded = embedded + functional.linear(inner, weights.down)
+            inner = gated(self.config.activation, linear(normed, weights.gate_up))
+            embedded = embedded + linear(inner, weights.down)
         return rms(embedded, None, self.config.rms_eps)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Final hidden states [n, hidden] -> soft-capped logits over the vocabulary [n, vocab], float32."""
         cap = self.config.softcap
-        return functional.linear(hidden, self.weights.embedding).float().div_(cap).tanh_().mul_(cap)
+        return linear(hidden, self.weights.embedding).float().div_(cap).tanh_().mul_(cap)
 
     def forward(self, hidden: torch.Tensor, rows: Rows, store: list[KeyValues]) -> torch.Tensor:
         """Runs all layers over `hidden` [n, hidden]; returns the normed final states of the wanted rows [m, hidden].
 
-        `store` holds one entry per layer and is written in place: rows put their keys and values at `rows.store`.
+        `store` is the key pool, one entry per layer, written in place: rows put their keys and values at `rows.store`.
         """
         ropes = {
             (layer.rope, layer.head_dim): _rope(layer.rope, layer.head_dim, rows.positions, self.dtype)
@@ -122,10 +125,6 @@ class Backbone:
             hidden = self._feed_forward(weights, hidden, is_canvas)
         return rms(hidden, self.weights.norm, self.config.rms_eps)
 
-    def _embedding_scale(self) -> torch.Tensor:
-        # transformers rounds the scale to the weights' dtype (sqrt(2816) = 53.066 is 53.0 in bf16).
-        return torch.tensor(self.config.hidden_size**0.5, dtype=torch.float32).to(self.dtype).to(self.device)
-
     def _write_keys(
         self,
         config: LayerConfig,
@@ -137,7 +136,7 @@ class Backbone:
         store: KeyValues,
     ) -> None:
         shape = (-1, config.kv_heads, config.head_dim)
-        projected = functional.linear(normed, weights.key_value)
+        projected = linear(normed, weights.key_value)
         raw = projected.chunk(1 if config.full else 2, dim=-1)
         keys, values = raw[0].reshape(shape), raw[-1].reshape(shape)
         eps = self.config.rms_eps
@@ -154,7 +153,7 @@ class Backbone:
         tiles: Sequence[DeviceTile],
         store: KeyValues,
     ) -> torch.Tensor:
-        queries = functional.linear(normed, weights.query).view(-1, self.config.heads, config.head_dim)
+        queries = linear(normed, weights.query).view(-1, self.config.heads, config.head_dim)
         queries = _rotate(rms(queries, weights.query_norm, self.config.rms_eps), cos, sin)
         mixed = torch.empty_like(queries)
         for tile in tiles:
@@ -167,13 +166,13 @@ class Backbone:
                 enable_gqa=config.kv_heads != self.config.heads,
             )
             mixed[tile.queries] = attended[0].transpose(0, 1)
-        output = functional.linear(mixed.flatten(1), weights.output)
+        output = linear(mixed.flatten(1), weights.output)
         return rms(output, weights.norms["post_attention_layernorm"], self.config.rms_eps)
 
     def _feed_forward(self, weights: LayerWeights, hidden: torch.Tensor, is_canvas: torch.Tensor) -> torch.Tensor:
         eps, norms = self.config.rms_eps, weights.norms
-        dense = functional.linear(rms(hidden, norms["pre_feedforward_layernorm"], eps), weights.gate_up)
-        dense = functional.linear(gated(self.config.activation, dense), weights.down)
+        dense = linear(rms(hidden, norms["pre_feedforward_layernorm"], eps), weights.gate_up)
+        dense = linear(gated(self.config.activation, dense), weights.down)
         dense = rms(dense, norms["post_feedforward_layernorm_1"], eps)
         routed = rms(hidden, norms["pre_feedforward_layernorm_2"], eps)
         sparse = mixture(self.config, weights, hidden, routed)

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from openjev_server.engine.config import BackboneConfig
+from openjev_server.engine.matrix import expert, linear
 from openjev_server.engine.ops import gated, rms
 from openjev_server.engine.weights import LayerWeights
 
@@ -24,10 +25,10 @@ def mixture(config: BackboneConfig, weights: LayerWeights, hidden: torch.Tensor,
     counts = torch.bincount(chosen.flatten(), minlength=config.experts).tolist()
     mixed = torch.zeros_like(normed)
     start = 0
-    for expert, count in enumerate(counts):
+    for number, count in enumerate(counts):
         if count:
             mine = slice(start, start + count)
-            outputs = _expert(config, weights, expert, normed[rows[mine]]) * shares[mine, None].to(normed.dtype)
+            outputs = _expert(config, weights, number, normed[rows[mine]]) * shares[mine, None].to(normed.dtype)
             mixed.index_add_(0, rows[mine], outputs)
             start += count
     return mixed
@@ -43,6 +44,6 @@ def _route(config: BackboneConfig, weights: LayerWeights, hidden: torch.Tensor) 
     return shares * weights.expert_scale[chosen], chosen
 
 
-def _expert(config: BackboneConfig, weights: LayerWeights, expert: int, rows: torch.Tensor) -> torch.Tensor:
-    inner = gated(config.activation, functional.linear(rows, weights.expert_gate_up[expert]))
-    return functional.linear(inner, weights.expert_down[expert])
+def _expert(config: BackboneConfig, weights: LayerWeights, number: int, rows: torch.Tensor) -> torch.Tensor:
+    inner = gated(config.activation, linear(rows, expert(weights.expert_gate_up, number)))
+    return linear(inner, expert(weights.expert_down, number))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from openjev_server.engine.protocol import (
     BlockResult,
     CanvasBlock,
+    Engine,
     EngineError,
     EngineInfo,
     EngineRequest,
@@ -36,15 +38,15 @@ def hashed_logits(request: EngineRequest, block: CanvasBlock) -> Float32:
     return generator.normal(size=len(block.candidates)).astype(np.float32)
 
 
-class FakeEngine:
-    """Implements the engine protocol.
+class FakeEngine(Engine):
+    """Answers everything that was begun in one pass.
 
     Args:
         info: what the engine says about itself.
         answer: logits of a block's candidates, shape [K]; the rest of the vocabulary gets nothing.
-        delay_s: seconds every `run` takes.
+        delay_s: seconds every pass takes.
         failure: an error for a request, or None; raising instead breaks the whole batch.
-        gate: when given, `run` waits until it is set.
+        gate: when given, a pass waits until it is set.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class FakeEngine:
         self._delay_s = delay_s
         self._failure = failure
         self._gate = gate
+        self._begun: dict[int, EngineRequest] = {}
+        self._tickets = itertools.count()
         self.batches: list[list[EngineRequest]] = []
         self.entered = threading.Event()
         self.warmed_up = False
@@ -71,15 +75,26 @@ class FakeEngine:
         """What was given, unchanged."""
         return self._info
 
-    def run(self, requests: Sequence[EngineRequest]) -> list[EngineResult | EngineError]:
+    def begin(self, request: EngineRequest) -> int:
+        """Keeps it for the next pass."""
+        ticket = next(self._tickets)
+        self._begun[ticket] = request
+        return ticket
+
+    def abandon(self, ticket: int) -> None:
+        """Drops it if no pass has taken it."""
+        self._begun.pop(ticket, None)
+
+    def advance(self) -> dict[int, EngineResult | EngineError]:
         """Records the batch, waits as told, and answers."""
-        self.batches.append(list(requests))
+        begun, self._begun = self._begun, {}
+        self.batches.append(list(begun.values()))
         self.entered.set()
         if self._gate is not None:
             self._gate.wait()
         if self._delay_s:
             time.sleep(self._delay_s)
-        return [self._one(request) for request in requests]
+        return {ticket: self._one(request) for ticket, request in begun.items()}
 
     def warm_up(self) -> None:
         """Only remembers that it was called."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
+from openjev_server.engine.assemble import assemble
 from openjev_server.engine.backbone import Backbone
 from openjev_server.engine.config import BackboneConfig
 from openjev_server.engine.protocol import EngineInfo
@@ -33,10 +34,12 @@ def load_engine(
     device: str = "auto",
     dtype: str = "auto",
     token_budget: int = DEFAULT_TOKEN_BUDGET,
+    request_rows: int = 0,
+    cache_bytes: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> TorchEngine:
-    """Loads the checkpoint and wraps it. `progress` is called with the name of every tensor placed.
+    """Loads the checkpoint and wraps it (`assemble`). `progress` is called with the name of every tensor placed.
 
     Raises CheckpointError (tensors), ConfigError (configuration) or FileNotFoundError (no weights there).
     """
@@ -52,7 +55,7 @@ def load_engine(
         vocab_size=backbone.config.vocab_size,
         max_positions=backbone.config.max_positions,
     )
-    return TorchEngine(backbone, info, token_budget=token_budget)
+    return assemble(backbone, info, token_budget=token_budget, request_rows=request_rows, cache_bytes=cache_bytes)
 
 
 def load_backbone(

@@ -1,6 +1,6 @@
 """Rows of one packed pass, without padding: which token stands where and what it may attend to.
 
-Every request contributes its state (unless an earlier pass computed it), then per block the question suffix and the
+Every item contributes the piece of its state that this pass computes, then per block the question suffix and the
 canvas replicas. Encoder rows (state, suffix) are causal; canvas rows see state, their suffix and their own replica.
 """
 
@@ -13,44 +13,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openjev_server.engine.protocol import CanvasBlock, Int32
+from openjev_server.engine.rows import Rows
 
-__all__ = ["BlockSpan", "KeyRows", "PackedPass", "PassItem", "StateSpan", "pack", "visible"]
+__all__ = ["BlockSpan", "KeyRows", "PackedPass", "PassBlock", "PassItem", "StateSpan", "pack", "visible"]
 
 STATE_SEGMENT = 0
 ENCODER = -1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PassBlock:
+    """A block that takes part in a pass."""
+
+    ticket: int
+    """Whose block it is; several requests may share a state."""
+    index: int
+    """The block's number in its request."""
+    block: CanvasBlock
+
+    @property
+    def rows(self) -> int:
+        """Rows of suffix and canvases."""
+        return len(self.block.suffix) + self.block.canvases.size
+
+
 @dataclass(frozen=True, slots=True)
 class PassItem:
-    """A request's share of a pass: a piece of its state, and blocks that need the state complete by then."""
+    """A state's share of a pass: a piece of it, and blocks that need it complete by then."""
 
-    request: int
     state: Int32
     """The whole state, shape [T]."""
+    rows: Rows
+    """Pool rows of the state's tokens [0, stop), shape [stop]."""
     start: int
-    """State tokens [0, start) were computed by earlier passes: their keys and values are the prefix."""
+    """Tokens [0, start) are in the pool already."""
     stop: int
-    """State tokens [start, stop) are rows of this pass."""
-    blocks: tuple[tuple[int, CanvasBlock], ...]
-    """(index in the request, block); empty unless `stop == len(state)`."""
+    """Tokens [start, stop) are rows of this pass."""
+    blocks: tuple[PassBlock, ...]
+    """Empty unless `stop == len(state)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpan:
-    """Where an item's state keys lie: first the prefix rows [prefix, prefix + start), then rows of this pass."""
+    """Where an item's state lies: its pool rows [stop], and its first row in the pass."""
 
-    request: int
-    prefix: int
+    rows: Rows
     start: int
-    row: int
     stop: int
-
-    def keys(self, prefix_rows: int, low: int, high: int) -> NDArray[np.int64]:
-        """Where state positions [low, high) lie in `concatenate(prefix, rows)`, shape [high - low]."""
-        position = np.arange(low, high)
-        own = prefix_rows + self.row + position - self.start
-        places: NDArray[np.int64] = np.where(position < self.start, self.prefix + position, own)
-        return places
+    row: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +69,14 @@ class BlockSpan:
 
     item: int
     """Index of the item whose state the block reads."""
-    index: int
-    """The block's index in its request."""
+    source: PassBlock
     row: int
     canvas: int
     stop: int
-    block: CanvasBlock
+
+    @property
+    def block(self) -> CanvasBlock:
+        return self.source.block
 
     @property
     def slot_rows(self) -> NDArray[np.int64]:
@@ -81,15 +93,16 @@ class PackedPass:
 
     tokens: NDArray[np.int64]
     positions: NDArray[np.int64]
+    anchor: NDArray[np.int64]
+    """The last prompt position a row may see: its own for an encoder row, the canvas's start for a canvas row."""
     segment: NDArray[np.int32]
     """0 for a state row, else 1 + the running number of the block in the pass."""
     copy: NDArray[np.int32]
     """-1 for an encoder row, else the running number of the canvas replica in the pass."""
-    prompt: NDArray[np.int64]
-    """For a canvas row, how many prompt tokens precede the canvas; 0 for encoder rows."""
+    store: Rows
+    """Pool row of each row's keys and values."""
     states: tuple[StateSpan, ...]
     blocks: tuple[BlockSpan, ...]
-    prefix_rows: int
 
     @property
     def is_canvas(self) -> NDArray[np.bool_]:
@@ -101,57 +114,68 @@ class PackedPass:
         return len(self.tokens)
 
 
-def pack(items: Sequence[PassItem]) -> PackedPass:
-    """Lays the items out one after the other. Raises ValueError for blocks of an incomplete state."""
+def pack(items: Sequence[PassItem], block_rows: Rows) -> PackedPass:
+    """Lays the items out one after the other; `block_rows` are the pool rows of all their blocks, in order.
+
+    Raises ValueError for blocks of an incomplete state.
+    """
     rows = _Rows()
     states: list[StateSpan] = []
     blocks: list[BlockSpan] = []
-    prefix = copies = 0
+    copies = 0
     for number, item in enumerate(items):
         length = len(item.state)
         if item.blocks and item.stop != length:
             raise ValueError("blocks need the whole state")
-        states.append(StateSpan(item.request, prefix, item.start, rows.count, item.stop))
-        prefix += item.start
-        rows.add(item.state[item.start : item.stop], item.start, STATE_SEGMENT, ENCODER, 0)
-        for index, block in item.blocks:
+        states.append(StateSpan(item.rows, item.start, item.stop, rows.count))
+        rows.add(item.state[item.start : item.stop], item.start, STATE_SEGMENT, ENCODER)
+        rows.store(item.rows[item.start : item.stop])
+        for source in item.blocks:
+            block = source.block
             segment = len(blocks) + 1
             first = rows.count
-            rows.add(block.suffix, length, segment, ENCODER, 0)
+            rows.add(block.suffix, length, segment, ENCODER)
             canvas = rows.count
-            prompt = length + len(block.suffix)
             for replica in block.canvases:
-                rows.add(replica, prompt, segment, copies, prompt)
+                rows.add(replica, length + len(block.suffix), segment, copies)
                 copies += 1
-            blocks.append(BlockSpan(number, index, first, canvas, rows.count, block))
-    return rows.finish(tuple(states), tuple(blocks), prefix)
+            rows.store(block_rows[: source.rows])
+            block_rows = block_rows[source.rows :]
+            blocks.append(BlockSpan(number, source, first, canvas, rows.count))
+    return rows.finish(tuple(states), tuple(blocks))
 
 
 class _Rows:
     def __init__(self) -> None:
         self.count = 0
-        self._parts: list[tuple[Int32, int, int, int, int]] = []
+        self._parts: list[tuple[Int32, int, int, int]] = []
+        self._store: list[Rows] = []
 
-    def add(self, tokens: Int32, position: int, segment: int, copy: int, prompt: int) -> None:
-        self._parts.append((tokens, position, segment, copy, prompt))
+    def add(self, tokens: Int32, position: int, segment: int, copy: int) -> None:
+        self._parts.append((tokens, position, segment, copy))
         self.count += len(tokens)
 
-    def finish(self, states: tuple[StateSpan, ...], blocks: tuple[BlockSpan, ...], prefix: int) -> PackedPass:
+    def store(self, rows: Rows) -> None:
+        self._store.append(rows)
+
+    def finish(self, states: tuple[StateSpan, ...], blocks: tuple[BlockSpan, ...]) -> PackedPass:
         lengths = [len(part[0]) for part in self._parts]
 
         def spread(column: int) -> NDArray[np.int64]:
             return np.repeat(np.array([part[column] for part in self._parts], dtype=np.int64), lengths)
 
         starts = np.cumsum([0, *lengths[:-1]])
+        first, copy = spread(1), spread(3).astype(np.int32)
+        positions = first + np.arange(self.count) - np.repeat(starts, lengths)
         return PackedPass(
             tokens=np.concatenate([part[0] for part in self._parts]).astype(np.int64),
-            positions=spread(1) + np.arange(self.count) - np.repeat(starts, lengths),
+            positions=positions,
+            anchor=np.where(copy == ENCODER, positions, first),
             segment=spread(2).astype(np.int32),
-            copy=spread(3).astype(np.int32),
-            prompt=spread(4),
+            copy=copy,
+            store=np.concatenate(self._store),
             states=states,
             blocks=blocks,
-            prefix_rows=prefix,
         )
 
 
@@ -165,31 +189,26 @@ class KeyRows:
     first: int
     last: int
 
-    def index(self, packed: PackedPass) -> NDArray[np.int64]:
-        """Indices into `concatenate(prefix, rows)`, shape [K]."""
-        own = np.arange(self.first, self.last) + packed.prefix_rows
-        return np.concatenate([self.state.keys(packed.prefix_rows, self.low, self.high), own])
+    def index(self, packed: PackedPass) -> Rows:
+        """Pool rows, shape [K]."""
+        return np.concatenate([self.state.rows[self.low : self.high], packed.store[self.first : self.last]])
 
 
 def visible(packed: PackedPass, queries: NDArray[np.int64], keys: KeyRows, window: int | None) -> NDArray[np.bool_]:
-    """Which keys the queries attend to, shape [len(queries), K]; all of them belong to one request.
+    """Which keys the queries attend to, shape [len(queries), K]; all of them belong to one item.
 
-    `window` None means full attention. An encoder row sees keys less than `window` positions back, itself included;
-    a canvas row sees the last `window - 1` prompt tokens and its whole canvas.
+    `window` None means full attention. A row sees the prompt keys less than `window` positions before its anchor,
+    the anchor included; a canvas row also sees its whole canvas.
     """
     count = keys.high - keys.low
     own = slice(keys.first, keys.last)
     key_segment = np.concatenate([np.full(count, STATE_SEGMENT, np.int32), packed.segment[own]])[None, :]
     key_copy = np.concatenate([np.full(count, ENCODER, np.int32), packed.copy[own]])[None, :]
     key_position = np.concatenate([np.arange(keys.low, keys.high), packed.positions[own]])[None, :]
-    segment, copy, position, prompt = (
-        column[queries][:, None] for column in (packed.segment, packed.copy, packed.positions, packed.prompt)
-    )
-    readable = (key_copy == ENCODER) & ((key_segment == STATE_SEGMENT) | (key_segment == segment))
-    causal = readable & (key_position <= position)
-    prompted = readable
+    segment, copy, anchor = (column[queries][:, None] for column in (packed.segment, packed.copy, packed.anchor))
+    prompt = (key_copy == ENCODER) & ((key_segment == STATE_SEGMENT) | (key_segment == segment))
+    prompt &= key_position <= anchor
     if window is not None:
-        causal &= key_position > position - window
-        prompted = readable & (key_position > prompt - window)
-    seen: NDArray[np.bool_] = np.where(copy == ENCODER, causal, prompted | (key_copy == copy))
+        prompt &= key_position > anchor - window
+    seen: NDArray[np.bool_] = prompt | ((copy != ENCODER) & (key_copy == copy))
     return seen

@@ -6,10 +6,10 @@ log-probabilities of the candidate tokens at its slots. Vocabulary rows never cr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,18 +147,36 @@ class EngineInfo:
     max_positions: int
 
 
-class Engine(Protocol):
-    """Evaluates a batch of requests in as few passes as its token budget allows. Called from one thread."""
+class Engine(ABC):
+    """Evaluates requests pass by pass, packing what was begun. Not thread safe: one thread calls it."""
 
     @property
+    @abstractmethod
     def info(self) -> EngineInfo: ...
 
-    def run(self, requests: Sequence[EngineRequest]) -> list[EngineResult | EngineError]:
-        """One entry per request, in order. A request that fails does so alone."""
-        ...
+    @abstractmethod
+    def begin(self, request: EngineRequest) -> int:
+        """Takes a request in; returns the ticket under which `advance` will report it."""
 
+    @abstractmethod
+    def advance(self) -> dict[int, EngineResult | EngineError]:
+        """Runs one pass over some of what was begun; returns what is finished, by ticket. A request fails alone."""
+
+    @abstractmethod
+    def abandon(self, ticket: int) -> None:
+        """Forgets a request that nobody waits for any more; a ticket that is finished or unknown is ignored."""
+
+    @abstractmethod
     def warm_up(self) -> None:
         """Runs the shapes that a first request would otherwise pay for."""
-        ...
 
+    @abstractmethod
     def close(self) -> None: ...
+
+    def run(self, requests: Sequence[EngineRequest]) -> list[EngineResult | EngineError]:
+        """Evaluates the requests together: one entry each, in order."""
+        tickets = [self.begin(request) for request in requests]
+        outcomes: dict[int, EngineResult | EngineError] = {}
+        while not outcomes.keys() >= set(tickets):
+            outcomes |= self.advance()
+        return [outcomes[ticket] for ticket in tickets]

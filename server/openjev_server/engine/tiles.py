@@ -22,7 +22,7 @@ TILE_ROWS = 128
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Query rows of the pass [Q], indices of their keys in `concatenate(prefix, rows)` [K], and the mask [Q, K]."""
+    """Query rows of the pass [Q], pool rows of their keys [K], and the mask [Q, K]."""
 
     queries: NDArray[np.int64]
     keys: NDArray[np.int64]

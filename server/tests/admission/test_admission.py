@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ class Busy:
     def __init__(self, *, max_queued: int = 100, token_budget: int = 30, **fake: Any) -> None:
         self.gate = threading.Event()
         self.engine = FakeEngine(gate=self.gate, **fake)
-        self.admission = Admission(self.engine, max_queued=max_queued, token_budget=token_budget)
+        self.admission = Admission(self.engine, max_queued=max_queued, token_budget=token_budget, passes_ahead=1)
         self.first: asyncio.Task[EngineResult]
 
     async def __aenter__(self) -> Busy:
@@ -191,16 +192,47 @@ def test_a_batch_that_raises_is_retried_one_by_one() -> None:
     run(scenario)
 
 
-def test_an_engine_that_miscounts_fails_its_requests() -> None:
-    class Miscounting(FakeEngine):
-        def run(self, requests: Sequence[EngineRequest]) -> list[EngineResult | EngineError]:
-            return super().run(requests)[1:]
+def test_a_large_request_leaves_room_for_small_ones() -> None:
+    """It counts as one pass however large it is; the engine orders what it was handed."""
 
     async def scenario() -> None:
-        admission = Admission(Miscounting(), max_queued=1, token_budget=1)
-        with pytest.raises(EngineError, match="0 results for 1"):
-            await admission.submit(request_of(1))
+        engine = FakeEngine(gate=(gate := threading.Event()))
+        admission = Admission(engine, max_queued=100, token_budget=30, passes_ahead=3)
+        first = asyncio.ensure_future(admission.submit(request_of(0)))
+        await until(engine.entered.is_set)
+        tasks = [
+            asyncio.ensure_future(admission.submit(request_of(n, size))) for n, size in ((1, 999), (2, 999), (3, 30))
+        ]
+        await until(lambda: admission.queued == 3)
+        gate.set()
+        await asyncio.gather(first, *tasks)
+        assert [names(batch) for batch in engine.batches] == [[0], [1, 2, 3]]
         await admission.drain(5)
+
+    run(scenario)
+
+
+def test_a_request_that_nobody_waits_for_is_abandoned_between_passes() -> None:
+    class Endless(FakeEngine):
+        """Finishes nothing that was not abandoned meanwhile."""
+
+        abandoned: ClassVar[list[int]] = []
+
+        def advance(self) -> dict[int, EngineResult | EngineError]:
+            time.sleep(0.001)
+            return {}
+
+        def abandon(self, ticket: int) -> None:
+            self.abandoned.append(ticket)
+
+    async def scenario() -> None:
+        engine = Endless()
+        admission = Admission(engine, max_queued=1, token_budget=1)
+        gone = asyncio.ensure_future(admission.submit(request_of(1)))
+        await until(lambda: bool(admission._running))
+        gone.cancel()
+        await until(lambda: engine.abandoned == [0])
+        assert await admission.drain(5)
 
     run(scenario)
 
@@ -284,7 +316,7 @@ def test_times_are_filled_in() -> None:
 def test_no_wake_up_is_lost_under_load() -> None:
     async def scenario() -> None:
         engine = FakeEngine()
-        admission = Admission(engine, max_queued=10_000, token_budget=40)
+        admission = Admission(engine, max_queued=10_000, token_budget=40, passes_ahead=1)
         rounds = [asyncio.gather(*(admission.submit(request_of(i)) for i in range(50))) for _ in range(20)]
         async with asyncio.timeout(20):
             for round_ in rounds:

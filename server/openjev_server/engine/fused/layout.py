@@ -1,0 +1,220 @@
+"""Everything a forward over packed rows needs to know, as one int32 buffer: one copy to the device a step.
+
+The buffer is either exactly as large as the pass needs, or padded to fixed sizes so that a captured graph can read it
+again and again: padding rows hold token 0, write to a row of the pool that nothing reads, and no tile covers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openjev_server.engine.fused.attention import TILE_FIELDS
+from openjev_server.engine.packing import BlockSpan, PackedPass
+
+__all__ = ["Columns", "Sizes", "TileRows", "columns_of", "fill"]
+
+Int = NDArray[np.int64]
+ALIGNMENT = 16
+"""int32s; 64 bytes, so that every column can be read in whole cache lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileRows:
+    """Query rows of a tile in a sliding and in a full layer."""
+
+    sliding: int
+    full: int
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns, unpadded. Lengths: n rows that run, m rows that are read, N rows of the pass, t tiles."""
+
+    tokens: Int
+    position: Int
+    is_canvas: Int
+    store: Int
+    rows: Int
+    """[n] which row of the pass each row that runs is."""
+    on_own_token: Int
+    """[n] 1 where a frozen position of a later step is conditioned on its own token."""
+    wanted: Int
+    """[m] the rows that are read, among those that run."""
+    wanted_rows: Int
+    """[m] the same as rows of the pass."""
+    pass_anchor: Int
+    """[N], as the other `pass_` columns."""
+    pass_position: Int
+    pass_segment: Int
+    pass_copy: Int
+    pass_store: Int
+    table: Int
+    """Pool rows of the states' positions, one state after the other."""
+    sliding: Int
+    """[t * TILE_FIELDS], as the other tiles."""
+    full: Int
+    last: Int
+
+    @property
+    def sizes(self) -> Sizes:
+        """The exact sizes."""
+        return Sizes(
+            rows=len(self.tokens),
+            wanted=len(self.wanted),
+            pass_rows=len(self.pass_anchor),
+            table=len(self.table),
+            sliding=len(self.sliding) // TILE_FIELDS,
+            full=len(self.full) // TILE_FIELDS,
+            last=len(self.last) // TILE_FIELDS,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many entries the columns of a buffer have; its offsets follow from them alone."""
+
+    rows: int
+    wanted: int
+    pass_rows: int
+    table: int
+    sliding: int
+    full: int
+    last: int
+
+    def holds(self, other: Sizes) -> bool:
+        """Whether a buffer of these sizes has room for the other's columns and for one padding row."""
+        return (
+            self.rows > other.rows
+            and self.wanted >= other.wanted
+            and self.pass_rows >= other.pass_rows
+            and self.table >= other.table
+            and self.sliding >= other.sliding
+            and self.full >= other.full
+            and self.last >= other.last
+        )
+
+    def lengths(self) -> dict[str, int]:
+        """int32 entries of every column, in the order in which they lie in the buffer."""
+        per_row = ("tokens", "position", "is_canvas", "store", "rows", "on_own_token")
+        per_pass_row = ("pass_anchor", "pass_position", "pass_segment", "pass_copy", "pass_store")
+        return {
+            **dict.fromkeys(per_row, self.rows),
+            **dict.fromkeys(("wanted", "wanted_rows"), self.wanted),
+            **dict.fromkeys(per_pass_row, self.pass_rows),
+            "table": self.table,
+            "sliding": self.sliding * TILE_FIELDS,
+            "full": self.full * TILE_FIELDS,
+            "last": self.last * TILE_FIELDS,
+        }
+
+    def offsets(self) -> dict[str, int]:
+        """Where every column starts."""
+        starts, offset = {}, 0
+        for name, length in self.lengths().items():
+            starts[name] = offset
+            offset += -(-length // ALIGNMENT) * ALIGNMENT
+        return starts
+
+    @property
+    def total(self) -> int:
+        """int32 entries of the buffer."""
+        return sum(-(-length // ALIGNMENT) * ALIGNMENT for length in self.lengths().values())
+
+
+def columns_of(
+    packed: PackedPass,
+    blocks: Sequence[BlockSpan],
+    *,
+    chosen: Int,
+    wanted: Int,
+    on_own_token: NDArray[np.bool_] | None,
+    window: int,
+    tiles: TileRows,
+) -> Columns:
+    """Columns of a forward over the pass rows `chosen` [n] that reads the pass rows `wanted` [m] of `blocks`.
+
+    `on_own_token` None is the first step: states run as well as blocks.
+    """
+    place = np.zeros(packed.rows, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    cutter = _Cutter(packed, blocks, states=on_own_token is None)
+    return Columns(
+        tokens=packed.tokens[chosen],
+        position=packed.positions[chosen],
+        is_canvas=packed.is_canvas[chosen].astype(np.int64),
+        store=packed.store[chosen],
+        rows=chosen,
+        on_own_token=np.zeros(len(chosen), np.int64) if on_own_token is None else on_own_token.astype(np.int64),
+        wanted=place[wanted],
+        wanted_rows=wanted,
+        pass_anchor=packed.anchor,
+        pass_position=packed.positions,
+        pass_segment=packed.segment.astype(np.int64),
+        pass_copy=packed.copy.astype(np.int64),
+        pass_store=packed.store,
+        table=np.concatenate([state.rows for state in packed.states]),
+        sliding=cutter.cut(chosen, window, tiles.sliding),
+        full=cutter.cut(chosen, None, tiles.full),
+        last=_Cutter(packed, blocks, states=False).cut(wanted, None, tiles.full),
+    )
+
+
+def fill(buffer: NDArray[np.int32], sizes: Sizes, columns: Columns, *, unread_row: int) -> None:
+    """Writes the columns into a buffer of these sizes, and padding behind them."""
+    offsets = sizes.offsets()
+    padding = {"store": unread_row, "pass_store": unread_row, "wanted": sizes.rows - 1}
+    for name, length in sizes.lengths().items():
+        values = getattr(columns, name)
+        start = offsets[name]
+        buffer[start : start + len(values)] = values
+        buffer[start + len(values) : start + length] = padding.get(name, 0)
+
+
+class _Cutter:
+    """Cuts runs of rows into tiles. Rows of one state's blocks may share a tile: they read the same state keys."""
+
+    def __init__(self, packed: PackedPass, blocks: Sequence[BlockSpan], *, states: bool) -> None:
+        self._packed = packed
+        self._states = states
+        self._offsets = np.cumsum([0, *(len(state.rows) for state in packed.states)])
+        self._item = np.full(packed.rows, -1, np.int64)
+        self._first = np.zeros(packed.rows, np.int64)
+        self._last = np.zeros(packed.rows, np.int64)
+        for block in blocks:
+            span = slice(block.row, block.stop)
+            self._item[span], self._first[span], self._last[span] = block.item, block.row, block.stop
+
+    def cut(self, chosen: Int, window: int | None, size: int) -> Int:
+        """Flat tiles [t * TILE_FIELDS] over the rows `chosen`, in places among them."""
+        parts = []
+        place = np.full(self._packed.rows, -1, np.int64)
+        place[chosen] = np.arange(len(chosen))
+        for number, state in enumerate(self._packed.states):
+            if self._states and state.stop > state.start:
+                begin = np.arange(state.start, state.stop, size)
+                end = np.minimum(begin + size, state.stop)
+                first = place[state.row] + begin - state.start
+                low = np.zeros_like(begin) if window is None else np.maximum(0, begin - window + 1)
+                zero = np.zeros_like(begin)
+                offset = zero + self._offsets[number]
+                parts.append(np.stack([first, end - begin, offset, low, end, zero, zero, zero], 1))
+        items = self._item[chosen]
+        edges = np.flatnonzero(np.diff(np.concatenate([[-1], items, [-1]])))
+        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+            item = items[start]
+            if item < 0:
+                continue
+            begin = np.arange(start, stop, size)
+            end = np.minimum(begin + size, stop)
+            length = self._packed.states[item].stop
+            anchors = np.minimum.reduceat(self._packed.anchor[chosen[start:stop]], begin - start)
+            low = np.zeros_like(begin) if window is None else np.clip(anchors - window + 1, 0, length)
+            zero = np.zeros_like(begin)
+            own = self._first[chosen[begin]], self._last[chosen[end - 1]]
+            offset = zero + self._offsets[item]
+            parts.append(np.stack([begin, end - begin, offset, low, zero + length, *own, zero], 1))
+        return np.concatenate(parts).reshape(-1) if parts else np.zeros(0, np.int64)

@@ -1,0 +1,67 @@
+"""Which rows of the key pool are in use, and by how many.
+
+A row holds one token's keys and values in every layer. Rows are counted, not owned: a state that several requests and
+the cache share is released by each of them, and its rows are free when the last has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PoolFull", "RowPool", "Rows"]
+
+Rows = NDArray[np.int64]
+
+
+class PoolFull(Exception):
+    """Fewer rows are free than were asked for."""
+
+
+class RowPool:
+    """Counts the users of `capacity` rows."""
+
+    def __init__(self, capacity: int) -> None:
+        self._users = np.zeros(capacity, np.int32)
+        self._free = capacity
+
+    @property
+    def capacity(self) -> int:
+        return len(self._users)
+
+    @property
+    def free(self) -> int:
+        return self._free
+
+    def take(self, count: int) -> Rows:
+        """Free rows with one user, ascending, shape [count]. Consecutive where a long enough run is free: the CPU
+        then reads them as a view. Raises PoolFull, taking none."""
+        if count > self._free:
+            raise PoolFull(f"{count} rows were asked for, {self._free} are free")
+        rows = self._run_of(count)
+        if rows is None:
+            rows = np.flatnonzero(self._users == 0)[:count]
+        self._users[rows] = 1
+        self._free -= count
+        return rows
+
+    def retain(self, rows: Rows) -> None:
+        """One more user for rows in use (each at most once in `rows`)."""
+        self._users[rows] += 1
+
+    def release(self, rows: Rows) -> None:
+        """One user less (each row at most once in `rows`)."""
+        self._users[rows] -= 1
+        left = self._users[rows]
+        assert not (left < 0).any(), "a row was released more often than it was taken"
+        self._free += int((left == 0).sum())
+
+    def users(self, rows: Rows) -> NDArray[np.int32]:
+        """How many users each row has."""
+        return self._users[rows]
+
+    def _run_of(self, count: int) -> Rows | None:
+        edges = np.flatnonzero(np.diff(np.concatenate([[1], (self._users != 0).astype(np.int8), [1]])))
+        starts, stops = edges[::2], edges[1::2]
+        fits = np.flatnonzero(stops - starts >= count)
+        return np.arange(starts[fits[0]], starts[fits[0]] + count) if len(fits) else None
