@@ -19,7 +19,8 @@ from openjev_server.admission import Admission
 from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
 from openjev_server.canvas.compile import Compiler
 from openjev_server.decide import Decider
-from openjev_server.engine.protocol import Engine
+from openjev_server.dispatch import Dispatcher
+from openjev_server.engine.protocol import Engine, EngineInfo
 from openjev_server.http.authentication import AuthenticationMiddleware
 from openjev_server.http.constants import EXPOSED_HEADERS, GZIP_LEVEL, GZIP_MINIMUM_BYTES
 from openjev_server.http.disconnect import ClientDisconnected, disconnected
@@ -34,7 +35,7 @@ from openjev_server.wire.errors import WireError, not_ready
 from openjev_server.wire.models import ModelCatalog
 from openjev_server.wire.openapi import openapi
 
-__all__ = ["create_app"]
+__all__ = ["app_around", "create_app"]
 
 
 class ExactRoute(Route):
@@ -48,8 +49,6 @@ class ExactRoute(Route):
 def create_app(engine: Engine, settings: Settings, bundle: ModelBundle | None = None) -> Starlette:
     """The application around one loaded engine, which it warms up in the background and closes at the end.
 
-    `app.state.admission` is the queue in front of the engine.
-
     Args:
         engine: evaluates requests; called from one thread of its own.
         settings: limits and switches.
@@ -57,15 +56,27 @@ def create_app(engine: Engine, settings: Settings, bundle: ModelBundle | None = 
     """
     bundle = bundle or load_bundle(resolve_model(settings.model), template=settings.template)
     admission = Admission(engine, max_queued=settings.max_queued_requests, token_budget=settings.token_budget)
+    return app_around(admission, engine.info, settings, bundle)
+
+
+def app_around(admission: Dispatcher, info: EngineInfo, settings: Settings, bundle: ModelBundle) -> Starlette:
+    """The application in front of whatever evaluates compiled requests; it starts that, and drains it at the end.
+
+    Args:
+        admission: becomes `app.state.admission`.
+        info: of the engine or engines behind it.
+        settings: limits and switches.
+        bundle: tokenizer and template of their checkpoint.
+    """
     catalog = ModelCatalog(bundle.id, accept_pinned=settings.accept_pinned_models)
     decider = Decider(
         Compiler(bundle.tokenizer, bundle.template),
         admission,
         catalog,
-        info=engine.info,
-        limits=settings.token_limits(engine.info.device),
+        info=info,
+        limits=settings.token_limits(info.device),
         retry_after_s=settings.retry_after_s,
-        calibrations=bundle.calibrations(engine.info.weights_hash),
+        calibrations=bundle.calibrations(info.weights_hash),
     )
     listing, description = catalog.listing(), openapi()
 

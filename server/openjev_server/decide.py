@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from openjev_server.admission import Admission, Overloaded
+from openjev_server.admission import Overloaded
 from openjev_server.calibration import Calibration, choose
 from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compiler, Layout
 from openjev_server.canvas.readout import read_out
+from openjev_server.dispatch import Dispatcher
 from openjev_server.engine.protocol import EngineInfo, EngineResult
 from openjev_server.lengths import surely_longer, texts_of
 from openjev_server.settings import TokenLimits
@@ -52,7 +53,7 @@ class Decider:
     def __init__(
         self,
         compiler: Compiler,
-        admission: Admission,
+        admission: Dispatcher,
         catalog: ModelCatalog,
         *,
         info: EngineInfo,

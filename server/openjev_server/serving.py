@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
 
-from openjev_server.admission import Admission
-from openjev_server.app import create_app
-from openjev_server.bundle import load_bundle, resolve_model
-from openjev_server.engine.protocol import Engine
+from openjev_server.app import app_around, create_app
+from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
+from openjev_server.checkpoint import CannotLoad, load_checkpoint
+from openjev_server.dispatch import Dispatcher
+from openjev_server.fleet.plan import engine_devices, engine_specs, fleet_limits
+from openjev_server.fleet.process import EngineSpec, ProcessEnded
+from openjev_server.fleet.supervisor import Fleet
 from openjev_server.http.protocol import ApiProtocol
 from openjev_server.settings import Settings, is_loopback
 
-__all__ = ["CannotServe", "Server", "bind", "check_exposure", "serve", "server_for", "url_of"]
+__all__ = ["CannotServe", "Server", "bind", "check_exposure", "serve", "serve_fleet", "server_for", "url_of"]
 
 GRACE_S = 2.0
 """Seconds on top of the drain timeout until open connections are cut."""
@@ -48,12 +51,38 @@ def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> 
             directory = resolve_model(settings.model)
             _say(f"OpenJev loads {settings.model} …")
             bundle = load_bundle(directory, template=settings.template)
-            engine = _load_engine(directory, settings, progress)
-            server = server_for(create_app(engine, settings, bundle), settings)
+            if devices := engine_devices(settings):
+                specs = engine_specs(settings, devices, directory)
+                with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
+                    return runner.run(serve_fleet(specs, settings, bundle, listener, progress))
+            server = server_for(create_app(load_checkpoint(directory, settings, progress), settings, bundle), settings)
             server.run(sockets=[listener])
             return 0 if server.started else 1
+    except CannotLoad as error:
+        raise CannotServe(str(error)) from error
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+async def serve_fleet(
+    specs: Sequence[EngineSpec],
+    settings: Settings,
+    bundle: ModelBundle,
+    listener: socket.socket,
+    progress: Callable[[str], None] | None = None,
+) -> int:
+    """Serves with an engine process for each spec; see `serve`. No process is left when it returns or raises."""
+    fleet = Fleet(specs, fleet_limits(settings), progress)
+    try:
+        fleet.start()
+        info = await fleet.loaded()
+        server = server_for(app_around(fleet, info, settings, bundle), settings)
+        await server.serve(sockets=[listener])
+        return 0 if server.started else 1
+    except ProcessEnded as error:
+        raise CannotServe(str(error)) from error
+    finally:
+        await fleet.drain(0)
 
 
 def check_exposure(settings: Settings) -> None:
@@ -118,7 +147,7 @@ def server_for(app: Starlette, settings: Settings) -> Server:
 class Server(uvicorn.Server):
     """uvicorn that says when it listens and when it is ready, and returns instead of dying of the signal it handled."""
 
-    def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
+    def __init__(self, config: uvicorn.Config, admission: Dispatcher) -> None:
         super().__init__(config)
         self._admission = admission
         self._announced = False
@@ -148,24 +177,6 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def _load_engine(directory: Path, settings: Settings, progress: Callable[[str], None] | None) -> Engine:
-    from openjev_server.engine.config import ConfigError
-    from openjev_server.engine.loading import load_engine
-    from openjev_server.engine.weights import CheckpointError
-
-    try:
-        return load_engine(
-            directory,
-            device=settings.device,
-            dtype=settings.dtype,
-            token_budget=settings.token_budget,
-            threads=settings.threads,
-            progress=progress,
-        )
-    except (CheckpointError, ConfigError, FileNotFoundError) as error:
-        raise CannotServe(f"Cannot load {settings.model}: {error}") from error
 
 
 def _say(line: str) -> None:

@@ -116,7 +116,15 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the model; `auto` takes what the device prefers."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads of the engine; None leaves the choice to torch."""
+    """CPU threads of an engine; None leaves the choice to torch, and shares the cores out between engine processes."""
+    engines: int | None = Field(default=None, ge=0, le=64)
+    """Engine processes behind the HTTP server; 0: the engine runs in the server's. None: one per GPU, 0 on a CPU."""
+    engine_window: int = Field(default=64, ge=1)
+    """Requests that an engine process has at a time; the rest waits in front, where it survives the process."""
+    restart_delay_s: float = Field(default=0.5, ge=0)
+    """Seconds until a dead engine process is started again; doubled with every death in a row."""
+    restart_delay_max_s: float = Field(default=30.0, ge=0)
+    """The longest such wait in seconds; a process that lived longer than that starts counting anew."""
 
     @model_validator(mode="before")
     @classmethod

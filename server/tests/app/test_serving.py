@@ -22,7 +22,7 @@ from openjev_server import serving
 from openjev_server.engine.fake import FakeEngine
 from openjev_server.settings import Settings
 
-serving._load_engine = lambda *_: FakeEngine(delay_s=0.5)
+serving.load_checkpoint = lambda *_: FakeEngine(delay_s=0.5)
 try:
     sys.exit(serving.serve(Settings()))
 except serving.CannotServe as error:

@@ -1,0 +1,59 @@
+"""How many engine processes the settings come to, and where each computes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from openjev_server.fleet.process import EngineSpec
+from openjev_server.fleet.supervisor import FleetLimits
+from openjev_server.settings import Settings
+
+__all__ = ["engine_devices", "engine_specs", "fleet_limits"]
+
+SUPPORTED = os.name == "posix"
+"""File descriptors are passed to the processes, which Windows does not do."""
+
+
+def engine_devices(settings: Settings) -> tuple[str, ...]:
+    """The device of every engine process; none when the engine is to run in this one.
+
+    By itself a server takes a process for each GPU, also when there is one only: a thread that parses JSON holds up
+    kernel launches in the same process.
+    """
+    if settings.engines == 0 or not SUPPORTED or (settings.engines is None and settings.device == "cpu"):
+        return ()
+    gpus = _visible_gpus() if settings.device in ("auto", "cuda") else 0
+    if gpus:
+        return tuple(f"cuda:{index % gpus}" for index in range(settings.engines or gpus))
+    device = "cpu" if settings.device == "auto" else settings.device
+    return (device,) * (settings.engines or int(device != "cpu"))
+
+
+def engine_specs(settings: Settings, devices: tuple[str, ...], directory: Path) -> tuple[EngineSpec, ...]:
+    """One engine of the checkpoint in `directory` on each device."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    common = settings.model_dump(mode="json", exclude={"api_keys", "engines"})
+    specs = []
+    for number, device in enumerate(devices):
+        shared = max(1, cores // len(devices)) if device == "cpu" else None
+        own = common | {"device": device, "threads": settings.threads or shared}
+        options = {"directory": str(directory), "settings": own}
+        specs.append(EngineSpec(f"engine {number} on {device}", options, settings.token_budget))
+    return tuple(specs)
+
+
+def fleet_limits(settings: Settings) -> FleetLimits:
+    return FleetLimits(
+        max_queued=settings.max_queued_requests,
+        window=settings.engine_window,
+        slack_tokens=settings.token_budget,
+        restart_delay_s=settings.restart_delay_s,
+        restart_delay_max_s=settings.restart_delay_max_s,
+    )
+
+
+def _visible_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
