@@ -13,7 +13,7 @@ from openjev_server.canvas.cache import WeightedCache
 from openjev_server.canvas.noise import HashedNoise, NoiseSource, SharedNoise
 from openjev_server.canvas.plan import ISOLATED_KEY, BlockPlan, CanvasTooWide, Planner
 from openjev_server.canvas.prompt import Prompt
-from openjev_server.canvas.render import render
+from openjev_server.canvas.render import render, render_each
 from openjev_server.canvas.schema import Schema, as_text, schema_of
 from openjev_server.canvas.template import Keys, Noise, Spelling, Template
 from openjev_server.canvas.tokenizer import TextTokenizer
@@ -162,7 +162,7 @@ class Compiler:
     ) -> list[Int32]:
         """The whole prompt of every canvas."""
         template = self.template
-        tokens = []
+        texts = []
         first = 0
         for plan in plans:
             asked = questions[first : first + len(plan.fields)]
@@ -174,10 +174,9 @@ class Compiler:
             else:
                 keys = [f"q{place + 1}" for place in range(len(asked))]
             text = prompt.text(state, asked, keys)
-            parts = (*template.turn_open, "{prompt}", *template.turn_close)
-            ids = render(self.tokenizer, parts, prompt=text.strip() if template.trim else text)
-            tokens.append(np.array(ids, dtype=np.int32))
-        return tokens
+            texts.append({"prompt": text.strip() if template.trim else text})
+        parts = (*template.turn_open, "{prompt}", *template.turn_close)
+        return [np.array(ids, dtype=np.int32) for ids in render_each(self.tokenizer, parts, texts)]
 
     def _plan(self, questions: Sequence[Question], layout: Layout) -> list[BlockPlan]:
         schemas = tuple(schema_of(question) for question in questions)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from openjev_server.canvas.schema import Answer, Schema
 from openjev_server.canvas.template import LABEL, Control, Form, Part, Template
 from openjev_server.canvas.tokenizer import TextTokenizer
 
-__all__ = ["render", "render_question"]
+__all__ = ["render", "render_each", "render_question"]
 
 
 class _Tape:
@@ -32,15 +32,23 @@ class _Tape:
                 self._items.append([text])
 
     def ids(self) -> list[int]:
-        texts = ["".join(item) for item in self._items if isinstance(item, list)]
-        encoded = iter(self._tokenizer.encode_batch(texts) if texts else [])
-        out: list[int] = []
-        for item in self._items:
-            if isinstance(item, list):
-                out += next(encoded)
-            else:
-                out.append(item)
-        return out
+        return self.batch([self])[0]
+
+    @staticmethod
+    def batch(tapes: Sequence[_Tape]) -> list[list[int]]:
+        """The ids of several tapes of one tokenizer, their texts encoded together."""
+        texts = ["".join(item) for tape in tapes for item in tape._items if isinstance(item, list)]
+        encoded = iter(tapes[0]._tokenizer.encode_batch(texts) if texts else [])
+        rows: list[list[int]] = []
+        for tape in tapes:
+            row: list[int] = []
+            for item in tape._items:
+                if isinstance(item, list):
+                    row += next(encoded)
+                else:
+                    row.append(item)
+            rows.append(row)
+        return rows
 
 
 def render(tokenizer: TextTokenizer, parts: Iterable[Part], **fields: str) -> list[int]:
@@ -48,6 +56,16 @@ def render(tokenizer: TextTokenizer, parts: Iterable[Part], **fields: str) -> li
     tape = _Tape(tokenizer)
     tape.write(parts, fields)
     return tape.ids()
+
+
+def render_each(
+    tokenizer: TextTokenizer, parts: Sequence[Part], fields: Sequence[Mapping[str, str]]
+) -> list[list[int]]:
+    """`render` of the same parts for several sets of fields, at least one, in parallel where that pays."""
+    tapes = [_Tape(tokenizer) for _ in fields]
+    for tape, values in zip(tapes, fields, strict=True):
+        tape.write(parts, values)
+    return _Tape.batch(tapes)
 
 
 def render_question(tokenizer: TextTokenizer, template: Template, schema: Schema, key: str) -> list[int]:
