@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import json
@@ -150,10 +151,16 @@ class LocalModel:
         return Run(answers, tuple(failures), len(wanted) - len(answers), sum(seconds.values()))
 
     def close(self) -> None:
-        """Lets the weights go."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        """Lets the weights go, and their memory with them."""
+        if self._engine is None:
+            return
+        import torch
+
+        self._engine.close()
+        self._engine = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def _loaded(self) -> Engine:
         from openjev_server.engine.config import ConfigError

@@ -15,7 +15,8 @@ from .reproduce import Outcome, Tolerance
 
 __all__ = ["SeedReport", "markdown", "print_seed_report"]
 
-COLUMNS = ("mode", "right", "seed", "Jev", "as seed", "as Jev", "answered", "tokens", "s", "")
+COLUMNS = {"mode": 0, "right": 1, "seed": 2, "Jev": 3, "as seed": 4, "as Jev": 5, "s": 8, "": 9}
+"""Of the terminal's table, and which cell of a row each shows; the other outputs have all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,11 @@ class SeedReport:
 
 def print_seed_report(report: SeedReport, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", title=escape(_title(report)), title_justify="left")
-    for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="right" if 0 < number < len(COLUMNS) - 1 else "left", no_wrap=True)
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in ("mode", "") else "right", no_wrap=True)
     for outcome in report.outcomes:
-        table.add_row(*(escape(cell.partition(" [")[0]) for cell in _row(outcome)))
+        cells = [escape(cell.partition(" [")[0]) for cell in _row(outcome)]
+        table.add_row(*(cells[number] for number in COLUMNS.values()))
     console.print(table)
     for line in _lines(report):
         console.print(escape(line), highlight=False)
