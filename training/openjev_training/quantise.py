@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from openjev_server.engine.quantised import GROUP
+from openjev_server.engine.quantised import group_levels, row_levels
 from torch import Tensor
 
 from .backbone import Nano
@@ -16,16 +16,14 @@ __all__ = ["quantised", "round_groups", "round_rows"]
 
 def round_groups(weight: Tensor) -> Tensor:
     """The 4-bit values that the checkpoint would give back for a matrix: groups of 32, half scale and half minimum."""
-    groups = weight.reshape(-1, GROUP).float()
-    low = groups.amin(1, keepdim=True).half().float()
-    scale = ((groups.amax(1, keepdim=True) - low) / 15).half().float().clamp_min(6e-8)
-    return (((groups - low) / scale).round().clamp(0, 15) * scale + low).view(weight.shape)
+    levels, scale, low = group_levels(weight)
+    return (levels * scale.float() + low.float()).view(weight.shape)
 
 
 def round_rows(weight: Tensor) -> Tensor:
     """The int8 values that the checkpoint would give back for the embeddings: one half scale a row."""
-    scale = (weight.float().abs().amax(1, keepdim=True) / 127).half().float().clamp_min(6e-8)
-    return (weight.float() / scale).round().clamp(-127, 127) * scale
+    levels, scale = row_levels(weight)
+    return levels * scale.float()
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from openjev_server.engine.released import RELEASED
 
 __all__ = ["BackboneConfig", "ConfigError", "LayerConfig", "RopeConfig"]
 
@@ -19,6 +21,29 @@ DEFAULT_ROPE: Mapping[str, Mapping[str, Any]] = {
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
 }
+IDENTIFYING = ("hidden_size", "num_hidden_layers", "vocab_size")
+"""A text_config that has these of a released model claims to be that model, or fine-tuned from it."""
+NAMES = {
+    "heads": "num_attention_heads",
+    "window": "sliding_window",
+    "experts": "num_experts",
+    "experts_per_token": "top_k_experts",
+    "expert_size": "moe_intermediate_size",
+    "activation": "hidden_activation",
+    "rms_eps": "rms_norm_eps",
+    "softcap": "final_logit_softcapping",
+}
+"""Fields of `BackboneConfig` that config.json calls otherwise."""
+ABSENT = (
+    "attn_logit_softcapping",
+    "hidden_size_per_layer_input",
+    "num_kv_shared_layers",
+    "query_pre_attn_scalar",
+    "rope_scaling",
+    "use_double_wide_mlp",
+)
+"""Gemma settings that DiffusionGemma lacks: a value here means arithmetic that this backbone does not do. Scores are
+not scaled (attention scale 1), so that a `query_pre_attn_scalar` would be one too."""
 
 
 class ConfigError(ValueError):
@@ -67,20 +92,31 @@ class BackboneConfig:
 
     @staticmethod
     def from_dict(raw: Mapping[str, Any]) -> BackboneConfig:
-        """Reads the parsed file. Raises ConfigError when a value is unsupported or missing."""
+        """Reads the parsed file.
+
+        Raises ConfigError when a value is unsupported, missing, or not that of the released model that the sizes
+        claim to be: a wrong window or rope base would give wrong answers without a word.
+        """
         text = raw.get("text_config", raw)
+        if raw.get("tie_word_embeddings", True) is not True:
+            raise ConfigError("config.json: tie_word_embeddings must be true: encoder, decoder and head share weights")
         try:
-            return _read(text)
+            config = _read(text)
         except KeyError as error:
             raise ConfigError(f"config.json: text_config has no {error.args[0]!r}") from error
+        for name, released in RELEASED.items():
+            if all(text[key] == released[key] for key in IDENTIFYING) and (faults := _differences(config, released)):
+                raise ConfigError(f"config.json has the sizes of {name}, but {'; '.join(faults)}")
+        return config
 
 
 def _read(text: Mapping[str, Any]) -> BackboneConfig:
     activation = text.get("hidden_activation", "gelu_pytorch_tanh")
     if activation not in ("gelu_pytorch_tanh", "silu"):
         raise ConfigError(f"hidden_activation {activation!r} is not supported")
-    if text.get("attention_bias"):
-        raise ConfigError("attention_bias is not supported")
+    for name in ("attention_bias", *ABSENT):
+        if text.get(name):
+            raise ConfigError(f"{name} {text[name]!r} is not supported")
     if text.get("use_bidirectional_attention") == "all":
         raise ConfigError("use_bidirectional_attention 'all' is not supported: the state must be read causally")
     if text.get("tie_word_embeddings", True) is not True:
@@ -91,6 +127,10 @@ def _read(text: Mapping[str, Any]) -> BackboneConfig:
     kinds = [*kinds[:-1], FULL]
     if len(kinds) != count:
         raise ConfigError(f"layer_types names {len(kinds)} layers, num_hidden_layers says {count}")
+    if not text.get("final_logit_softcapping", 30.0):
+        raise ConfigError("logits without final_logit_softcapping are not supported")
+    if not 1 <= text["top_k_experts"] <= text["num_experts"]:
+        raise ConfigError(f"top_k_experts {text['top_k_experts']} of {text['num_experts']} num_experts is impossible")
     return BackboneConfig(
         vocab_size=text["vocab_size"],
         hidden_size=text["hidden_size"],
@@ -114,6 +154,9 @@ def _layer(text: Mapping[str, Any], index: int, kind: str) -> LayerConfig:
     rope = {**DEFAULT_ROPE, **(text.get("rope_parameters") or {})}[kind]
     if rope["rope_type"] not in ("default", "proportional") or rope.get("factor", 1.0) != 1.0:
         raise ConfigError(f"rope {rope!r} is not supported")
+    if rope["rope_type"] == "default" and rope.get("partial_rotary_factor", 1.0) != 1.0:
+        # In transformers this rotates the first dimensions only, at other frequencies than "proportional" does.
+        raise ConfigError(f"rope_type 'default' with a partial_rotary_factor is not supported ({kind})")
     shape = {"head_dim": text["head_dim"], "num_key_value_heads": text["num_key_value_heads"]}
     shape.update(_overrides(text, index, kind))
     return LayerConfig(
@@ -135,3 +178,31 @@ def _overrides(text: Mapping[str, Any], index: int, kind: str) -> Mapping[str, i
     if text.get("num_global_key_value_heads") is not None:
         own["num_key_value_heads"] = text["num_global_key_value_heads"]
     return own
+
+
+def _differences(config: BackboneConfig, released: Mapping[str, Any]) -> list[str]:
+    """What sets a configuration apart from a released one, by the names of config.json. How many positions a
+    fine-tuned model takes is its own affair."""
+    true = _read(released)
+    faults = []
+    for field in fields(BackboneConfig):
+        ours, theirs = getattr(config, field.name), getattr(true, field.name)
+        if field.name not in ("layers", "max_positions") and ours != theirs:
+            faults.append(f"{NAMES.get(field.name, field.name)} is {ours!r}, not {theirs!r}")
+    for index, (ours, theirs) in enumerate(zip(config.layers, true.layers, strict=True)):
+        kind = FULL if theirs.full else SLIDING
+        pairs = [
+            (f"layer_types[{index}]", FULL if ours.full else SLIDING, kind),
+            ("global_head_dim" if theirs.full else "head_dim", ours.head_dim, theirs.head_dim),
+            (
+                "num_global_key_value_heads" if theirs.full else "num_key_value_heads",
+                ours.kv_heads,
+                theirs.kv_heads,
+            ),
+            (f"rope_parameters.{kind}.rope_theta", ours.rope.theta, theirs.rope.theta),
+            (f"rope_parameters.{kind}.partial_rotary_factor", ours.rope.partial, theirs.rope.partial),
+        ]
+        if ours.full != theirs.full:
+            pairs = pairs[:1]  # the rest follows from it
+        faults += [f"{name} is {mine!r}, not {right!r}" for name, mine, right in pairs if mine != right]
+    return list(dict.fromkeys(faults))

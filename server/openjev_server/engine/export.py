@@ -6,16 +6,15 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-from openjev_server.engine.config import BackboneConfig
-from openjev_server.engine.loading import read_tensors, weights_hash
-from openjev_server.engine.tensors import SKIPPED_PREFIXES, TIED_HEAD, tensor_shapes
-from openjev_server.engine.weights import CheckpointError
+from openjev_server.engine.loading import open_checkpoint, read_tensors, weights_hash
+from openjev_server.engine.tensors import SKIPPED_PREFIXES
 
 __all__ = ["ExportError", "export"]
 
@@ -30,9 +29,16 @@ class ExportError(ValueError):
 
 
 def export(
-    source: Path, target: Path, *, dtype: torch.dtype = torch.float32, progress: Callable[[str], None] | None = None
+    source: Path,
+    target: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    adapter: Path | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> int:
     """Writes config.json, model.safetensors, the tokenizer and the model card, and returns the bytes of the weights.
+
+    FP8 weights are written in `dtype` too, and a LoRA adapter is merged.
 
     Only names that transformers saves are written; it ties the encoder and the head to the decoder by itself. Vision
     weights that the source lacks become zeros: the class insists on having them, and text never reaches them. All is
@@ -46,8 +52,13 @@ def export(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExportError(f"{target} exists and is not an empty directory")
     raw = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    shapes = tensor_shapes(BackboneConfig.from_dict(raw))
-    tensors = _text_tensors(source, shapes, dtype, progress)
+    raw.pop("quantization_config", None)
+    tensors: dict[str, torch.Tensor] = {}
+    with closing(open_checkpoint(source, adapter=adapter)) as checkpoint:
+        for name, tensor in read_tensors(checkpoint):
+            tensors[name] = tensor.to(dtype, copy=True).contiguous()
+            if progress is not None and not name.startswith(SKIPPED_PREFIXES):
+                progress(name)
     tensors |= {
         name: torch.zeros(shape, dtype=dtype) for name, shape in _vision_shapes(raw).items() if name not in tensors
     }
@@ -62,7 +73,8 @@ def export(
         for name in COMPANIONS:
             if (source / name).is_file():
                 shutil.copyfile(source / name, unfinished / name)
-        _carry_calibration(source, unfinished)
+        if adapter is None:
+            _carry_calibration(source, unfinished)
         size = weights.stat().st_size
         unfinished.replace(target)
     return size
@@ -77,29 +89,6 @@ def _carry_calibration(source: Path, target: Path) -> None:
     if calibration.get("weights_hash") == weights_hash(source):
         calibration["weights_hash"] = weights_hash(target)
         (target / CALIBRATION).write_text(json.dumps(calibration, indent=1) + "\n", encoding="utf-8")
-
-
-def _text_tensors(
-    source: Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtype: torch.dtype,
-    progress: Callable[[str], None] | None,
-) -> dict[str, torch.Tensor]:
-    """The backbone's tensors, all of them, and the source's own vision tensors."""
-    tensors: dict[str, torch.Tensor] = {}
-    for name, tensor in read_tensors(source, shapes):
-        if name == TIED_HEAD:
-            continue
-        if name not in shapes and not name.startswith(SKIPPED_PREFIXES):
-            raise CheckpointError(f"{name} is not part of the model")
-        if name in shapes and tuple(tensor.shape) != shapes[name]:
-            raise CheckpointError(f"{name} has shape {tuple(tensor.shape)}, not {shapes[name]}")
-        tensors[name] = tensor.to(dtype).contiguous()
-        if progress is not None and name in shapes:
-            progress(name)
-    if missing := sorted(shapes.keys() - tensors.keys()):
-        raise CheckpointError(f"missing: {', '.join(missing[:20])}{' and more' if len(missing) > 20 else ''}")
-    return tensors
 
 
 def _vision_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
+from openjev_server.engine.adapter import ADAPTER_CONFIG, Adapter, read_adapter
 from openjev_server.engine.assemble import assemble
 from openjev_server.engine.backbone import Backbone
-from openjev_server.engine.config import BackboneConfig
+from openjev_server.engine.config import BackboneConfig, ConfigError
+from openjev_server.engine.formats import Stored, WeightFormat, stored_format
+from openjev_server.engine.matrix import INT4_GROUP
+from openjev_server.engine.placing import place, read_wanted
+from openjev_server.engine.plan import Plan, plan_checkpoint
 from openjev_server.engine.protocol import EngineInfo
-from openjev_server.engine.quantised import FILE_NAME, read_quantised
-from openjev_server.engine.tensors import tensor_shapes
+from openjev_server.engine.quantised import FILE_NAME, EmbeddedSource
+from openjev_server.engine.sources import ADAPTER_WEIGHTS, Shards, TensorSource, shard_paths
+from openjev_server.engine.tensors import SKIPPED_PREFIXES, tensor_shapes
 from openjev_server.engine.torch_engine import TorchEngine
-from openjev_server.engine.weights import CheckpointError, gather
+from openjev_server.engine.weights import CheckpointError
 
-__all__ = ["choose_device", "choose_dtype", "load_backbone", "load_engine", "read_tensors", "weights_hash"]
+__all__ = [
+    "Checkpoint",
+    "choose_device",
+    "choose_dtype",
+    "choose_weights",
+    "load_backbone",
+    "load_engine",
+    "open_checkpoint",
+    "read_tensors",
+    "weights_hash",
+]
 
 DEFAULT_TOKEN_BUDGET = 8192
 WHOLE_FILE_BYTES = 1 << 30
@@ -28,18 +47,44 @@ SAMPLE_STRIDE = 1 << 28
 Progress = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint whose headers have been read and whose values have not."""
+
+    config: BackboneConfig
+    stored: Stored
+    source: TensorSource
+    plan: Plan
+    adapter: Adapter | None
+
+    def close(self) -> None:
+        self.source.close()
+
+
 def load_engine(
     directory: Path,
     *,
     device: str = "auto",
     dtype: str = "auto",
+    weights: str = "auto",
+    adapter: Path | None = None,
     token_budget: int = DEFAULT_TOKEN_BUDGET,
     request_rows: int = 0,
     cache_bytes: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> TorchEngine:
-    """Loads the checkpoint and wraps it (`assemble`). `progress` is called with the name of every tensor placed.
+    """Loads the checkpoint and wraps it (`assemble`).
+
+    Args:
+        directory: config.json and safetensors files.
+        device: `auto`, `cpu`, `cuda`, `cuda:N`.
+        dtype: of activations and of weights that are not quantised: `auto`, `float32`, `bfloat16`.
+        weights: `auto` (as stored; on a CPU never quantised), `bfloat16` (not quantised), `float8`, `int4`.
+        adapter: a directory with a LoRA adapter to merge.
+        token_budget, request_rows, cache_bytes: see `assemble`.
+        threads: torch's.
+        progress: called with the name of every tensor placed.
 
     Raises CheckpointError (tensors), ConfigError (configuration) or FileNotFoundError (no weights there).
     """
@@ -47,10 +92,13 @@ def load_engine(
         torch.set_num_threads(threads)
     where = choose_device(device)
     kind, _ = choose_dtype(where, dtype)
-    backbone = load_backbone(directory, device=where, dtype=kind, progress=progress)
+    with closing(open_checkpoint(directory, adapter=adapter)) as checkpoint:
+        kept = choose_weights(checkpoint, where, weights)
+        backbone = load_backbone(checkpoint, device=where, dtype=kind, weights=kept, progress=progress)
+        requantised = kept is not WeightFormat.PLAIN and kept.value != checkpoint.stored.value
     info = EngineInfo(
-        weights_hash=weights_hash(directory),
-        dtype=str(kind).removeprefix("torch."),
+        weights_hash=weights_hash(directory, adapter=adapter, quantised=kept if requantised else None),
+        dtype=str(kind).removeprefix("torch.") if kept is WeightFormat.PLAIN else kept.value,
         device=str(where),
         vocab_size=backbone.config.vocab_size,
         max_positions=backbone.config.max_positions,
@@ -58,39 +106,60 @@ def load_engine(
     return assemble(backbone, info, token_budget=token_budget, request_rows=request_rows, cache_bytes=cache_bytes)
 
 
-def load_backbone(
-    directory: Path, *, device: torch.device, dtype: torch.dtype, progress: Progress | None = None
-) -> Backbone:
-    """Reads and checks every tensor; see `load_engine` for what it raises."""
-    config = BackboneConfig.from_directory(directory)
-    named = read_tensors(directory, tensor_shapes(config))
-    return Backbone(config, gather(config, named, device=device, dtype=dtype, progress=progress))
+def open_checkpoint(directory: Path, *, adapter: Path | None = None) -> Checkpoint:
+    """Reads config.json, every header, and the adapter. What is wrong with the tensors is in `plan.faults`.
 
-
-def read_tensors(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields every tensor of the directory's safetensors files, the embedded 4-bit format included.
-
-    Raises CheckpointError naming a file that cannot be read, FileNotFoundError without any.
+    Raises:
+        ConfigError: the configuration or the format of the weights is not supported, or not the released model's.
+        CheckpointError: a file cannot be read or is incomplete, or the adapter does not fit.
+        FileNotFoundError: there is no config.json, or there are no weights.
     """
-    quantised = directory / FILE_NAME
-    for path in [quantised] if quantised.exists() else _shards(directory):
-        try:
-            yield from read_quantised(path, shapes) if path == quantised else _plain(path)
-        except (KeyError, ValueError, SafetensorError) as error:
-            raise CheckpointError(f"{path.name}: {error}") from error
+    raw: dict[str, Any] = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    config = BackboneConfig.from_dict(raw)
+    stored = stored_format(raw)
+    shapes = tensor_shapes(config)
+    merged = None if adapter is None else read_adapter(adapter, shapes)
+    embedded = directory / FILE_NAME
+    source: TensorSource = EmbeddedSource(embedded, shapes) if embedded.exists() else Shards(shard_paths(directory))
+    return Checkpoint(config, stored, source, plan_checkpoint(config, source.headers, stored), merged)
 
 
-def _plain(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    with safe_open(path, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118 - safe_open is not a mapping
-            yield name, file.get_tensor(name)
+def load_backbone(
+    checkpoint: Checkpoint,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    weights: WeightFormat = WeightFormat.PLAIN,
+    progress: Progress | None = None,
+) -> Backbone:
+    """Reads, checks and places every tensor. Raises CheckpointError naming what is wrong."""
+    if checkpoint.plan.faults:
+        raise CheckpointError(checkpoint.plan.faults)
+    placed = place(
+        checkpoint.config,
+        checkpoint.plan,
+        checkpoint.source,
+        device=device,
+        dtype=dtype,
+        weights=weights,
+        adapter=checkpoint.adapter,
+        progress=progress,
+    )
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # what conversions took: the state cache is sized by the memory that is free
+    return Backbone(checkpoint.config, placed)
 
 
-def _shards(directory: Path) -> list[Path]:
-    paths = sorted(directory.glob("*.safetensors"))
-    if not paths:
-        raise FileNotFoundError(f"no safetensors weights in {directory}")
-    return paths
+def read_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields every tensor of the model by its released name, plain, on the CPU, experts fused and the adapter merged,
+    and then the vision tensors that the files have. Raises CheckpointError."""
+    if checkpoint.plan.faults:
+        raise CheckpointError(checkpoint.plan.faults)
+    for wanted in checkpoint.plan.wanted:
+        yield wanted.name, read_wanted(checkpoint.source, wanted, checkpoint.adapter)
+    for name in checkpoint.source.headers:
+        if name.startswith(SKIPPED_PREFIXES):
+            yield name, checkpoint.source.get(name)
 
 
 def choose_device(name: str) -> torch.device:
@@ -115,11 +184,34 @@ def choose_dtype(device: torch.device, name: str) -> tuple[torch.dtype, str]:
     return torch.float32, "the CPU has no AMX tiles: bf16 products would be emulated"
 
 
-def weights_hash(directory: Path) -> str:
-    """12 hex digits over the weight files and config.json. Files over 1 GiB are sampled, 1 MiB in every 256 MiB:
-    hashing 50 GB would cost minutes at every start."""
+def choose_weights(checkpoint: Checkpoint, device: torch.device, name: str) -> WeightFormat:
+    """How matrices are held. `auto` keeps what the checkpoint has, but on a CPU, which has no FP8 products, plain.
+
+    Raises ConfigError when the model's widths do not divide into groups of 4-bit weights.
+    """
+    if name == "auto":
+        keep = checkpoint.stored is Stored.FLOAT8 and device.type == "cuda"
+        return WeightFormat.FLOAT8 if keep else WeightFormat.PLAIN
+    chosen = WeightFormat.PLAIN if name == "bfloat16" else WeightFormat(name)
+    config = checkpoint.config
+    inputs = {config.hidden_size, config.intermediate_size, config.expert_size}
+    inputs |= {config.heads * layer.head_dim for layer in config.layers}
+    if chosen is WeightFormat.INT4 and (odd := sorted(width for width in inputs if width % INT4_GROUP)):
+        raise ConfigError(f"int4 weights come in groups of {INT4_GROUP} inputs, and this model has {odd[0]}")
+    return chosen
+
+
+def weights_hash(directory: Path, *, adapter: Path | None = None, quantised: WeightFormat | None = None) -> str:
+    """12 hex digits over the weight files and config.json, the adapter's files, and the format when the weights are
+    quantised on loading: those are other weights, and calibrations are bound to this hash. Files over 1 GiB are
+    sampled, 1 MiB in every 256 MiB: hashing 50 GB would cost minutes at every start.
+    """
     digest = hashlib.sha256()
-    for path in [directory / "config.json", *_shards(directory)]:
+    embedded = directory / FILE_NAME
+    paths = [directory / "config.json", *([embedded] if embedded.exists() else shard_paths(directory))]
+    if adapter is not None:
+        paths += [adapter / ADAPTER_CONFIG, adapter / ADAPTER_WEIGHTS]
+    for path in paths:
         size = path.stat().st_size
         digest.update(f"{path.name}:{size}:".encode())
         with path.open("rb") as file:
@@ -130,4 +222,6 @@ def weights_hash(directory: Path) -> str:
             for offset in range(0, size, SAMPLE_STRIDE):
                 file.seek(offset)
                 digest.update(file.read(SAMPLE_BYTES))
+    if quantised is not None:
+        digest.update(f"quantised:{quantised.value}".encode())
     return digest.hexdigest()[:12]

@@ -10,35 +10,72 @@ For a tensor NAME of a known shape (`tensors.tensor_shapes`):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-__all__ = ["FILE_NAME", "GROUP", "quantise", "read_quantised", "write_quantised"]
+from openjev_server.engine.sources import TensorHeader, read_header
+from openjev_server.engine.weights import CheckpointError
+
+__all__ = ["FILE_NAME", "GROUP", "EmbeddedSource", "group_levels", "quantise", "row_levels", "write_quantised"]
 
 FILE_NAME = "model.q4.safetensors"
 GROUP = 32
+SMALLEST_HALF = 6e-8
+"""A constant group must not divide by zero."""
 
 
-def read_quantised(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields (name, float32 tensor), one at a time, so that no more than one is held dequantised.
+class EmbeddedSource:
+    """Reads this format as float32 tensors under the names that transformers uses."""
 
-    Raises KeyError naming a part that is missing, ValueError naming a tensor whose size does not fit its shape.
-    """
-    with safe_open(path, framework="pt") as file:
-        names = set(file.keys())
-        for name in sorted(names):
+    def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises CheckpointError naming the file when it cannot be read, or a tensor with a part missing."""
+        self._path = path
+        parts = read_header(path)
+        self._headers = {}
+        faults = []
+        for name, part in parts.items():
             stem, _, kind = name.rpartition(".")
-            if kind == "q4":
-                scale, low = file.get_tensor(f"{stem}.scale"), file.get_tensor(f"{stem}.min")
-                yield stem, _shaped(stem, _dequantise_groups(file.get_tensor(name), scale, low), shapes)
-            elif kind == "q8":
-                yield stem, _shaped(stem, file.get_tensor(name).float() * file.get_tensor(f"{stem}.scale"), shapes)
-            elif not (kind in ("scale", "min") and {f"{stem}.q4", f"{stem}.q8"} & names):
-                yield name, file.get_tensor(name).float()
+            if kind in ("q4", "q8"):
+                needs = ("scale", "min") if kind == "q4" else ("scale",)
+                faults += [f"{stem}.{need} is missing" for need in needs if f"{stem}.{need}" not in parts]
+                shape = part.shape if kind == "q8" else _unpacked_shape(part.shape, shapes.get(stem))
+                self._headers[stem] = replace(part, shape=shape, dtype=kind.upper())
+            elif not (kind in ("scale", "min") and {f"{stem}.q4", f"{stem}.q8"} & parts.keys()):
+                self._headers[name] = part
+        if faults:
+            raise CheckpointError(faults)
+        self._file: Any = safe_open(path, framework="pt")
+
+    @property
+    def headers(self) -> Mapping[str, TensorHeader]:
+        return self._headers
+
+    def get(self, name: str) -> torch.Tensor:
+        """float32, in the shape of its header."""
+        kind = self._headers[name].dtype
+        if kind == "Q4":
+            packed, scale, low = (self._file.get_tensor(f"{name}.{part}") for part in ("q4", "scale", "min"))
+            return _dequantise_groups(packed, scale, low).view(self._headers[name].shape)
+        if kind == "Q8":
+            levels: torch.Tensor = self._file.get_tensor(f"{name}.q8")
+            return levels.float() * self._file.get_tensor(f"{name}.scale")
+        tensor: torch.Tensor = self._file.get_tensor(name)
+        return tensor.float()
+
+    def close(self) -> None:
+        del self._file
+
+
+def _unpacked_shape(packed: tuple[int, ...], shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The tensor's own shape where its values fill it; otherwise what there is, for the loader to refuse by name."""
+    values = packed[0] * GROUP
+    return shape if shape is not None and torch.Size(shape).numel() == values else (values,)
 
 
 def _dequantise_groups(packed: torch.Tensor, scale: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
@@ -48,29 +85,35 @@ def _dequantise_groups(packed: torch.Tensor, scale: torch.Tensor, low: torch.Ten
     return values.view(-1, GROUP).mul_(scale.float().view(-1, 1)).add_(low.float().view(-1, 1))
 
 
-def _shaped(name: str, tensor: torch.Tensor, shapes: Mapping[str, tuple[int, ...]]) -> torch.Tensor:
-    shape = shapes.get(name)
-    if shape is None:
-        return tensor  # an unknown name: the loader refuses it by name
-    if tensor.numel() != torch.Size(shape).numel():
-        raise ValueError(f"{name}: {tensor.numel()} values do not fill the shape {shape}")
-    return tensor.view(shape)
+def group_levels(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """4 bits: levels 0..15 [groups, 32], and the half scale and half minimum [groups, 1] of each group.
+
+    The value of a level is level * scale + minimum.
+    """
+    groups = tensor.reshape(-1, GROUP).float()
+    low = groups.amin(1, keepdim=True).half()
+    scale = ((groups.amax(1, keepdim=True) - low.float()) / 15).half().clamp_min(SMALLEST_HALF)
+    return ((groups - low.float()) / scale.float()).round().clamp(0, 15), scale, low
+
+
+def row_levels(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """8 bits: levels -127..127 [rows, columns], and the half scale [rows, 1] of each row; value = level * scale."""
+    rows = tensor.float()
+    scale = (rows.abs().amax(1, keepdim=True) / 127).half().clamp_min(SMALLEST_HALF)
+    return (rows / scale.float()).round().clamp(-127, 127), scale
 
 
 def quantise(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     """The parts that stand for a tensor: matrices in 4 bits, embeddings in 8, everything small as float16."""
     tensor = tensor.detach().float().cpu()
     if name.endswith("embed_tokens.weight"):
-        scale = (tensor.abs().amax(1, keepdim=True) / 127).half().clamp_min(6e-8)
-        return {f"{name}.q8": (tensor / scale.float()).round().clamp(-127, 127).to(torch.int8), f"{name}.scale": scale}
+        levels, scale = row_levels(tensor)
+        return {f"{name}.q8": levels.to(torch.int8), f"{name}.scale": scale}
     if tensor.ndim < 2 or tensor.numel() % GROUP or "router." in name:
         return {name: tensor.half().contiguous()}
-    groups = tensor.reshape(-1, GROUP)
-    low = groups.amin(1, keepdim=True).half()
-    # 6e-8 is the smallest positive half: a constant group must not divide by zero.
-    scale = ((groups.amax(1, keepdim=True) - low.float()) / 15).half().clamp_min(6e-8)
-    levels = ((groups - low.float()) / scale.float()).round().clamp(0, 15).to(torch.uint8).view(-1, GROUP // 2, 2)
-    packed = levels[..., 0] | (levels[..., 1] << 4)
+    levels, scale, low = group_levels(tensor)
+    pairs = levels.to(torch.uint8).view(-1, GROUP // 2, 2)
+    packed = pairs[..., 0] | (pairs[..., 1] << 4)
     return {f"{name}.q4": packed.contiguous(), f"{name}.scale": scale.view(-1), f"{name}.min": low.view(-1)}
 
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from openjev_server.engine.config import BackboneConfig, LayerConfig
 
-__all__ = ["DECODER", "ENCODER_LAYERS", "LAYER_NORMS", "SKIPPED_PREFIXES", "TIED_HEAD", "layer_name", "tensor_shapes"]
+__all__ = [
+    "DECODER",
+    "ENCODER",
+    "ENCODER_LAYERS",
+    "LAYER_NORMS",
+    "SKIPPED_PREFIXES",
+    "TIED_HEAD",
+    "Shape",
+    "layer_name",
+    "tensor_shapes",
+]
 
 DECODER = "model.decoder."
-ENCODER_LAYERS = "model.encoder.language_model.layers."
+ENCODER = "model.encoder.language_model."
+ENCODER_LAYERS = f"{ENCODER}layers."
 TIED_HEAD = "lm_head.weight"
 SKIPPED_PREFIXES = ("model.encoder.vision_tower.", "model.encoder.embed_vision.")
 """Vision: a text server reads none of it."""

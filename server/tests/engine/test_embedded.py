@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,8 @@ from openjev_server.canvas.compile import Compiler, Layout
 from openjev_server.canvas.readout import read_out
 from openjev_server.canvas.templates import template_for
 from openjev_server.canvas.tokenizer import TextTokenizer
-from openjev_server.engine.config import BackboneConfig
-from openjev_server.engine.loading import load_engine, read_tensors
+from openjev_server.engine.loading import load_engine, open_checkpoint, read_tensors
 from openjev_server.engine.protocol import EngineResult, SelfConditioning
-from openjev_server.engine.tensors import tensor_shapes
 from openjev_server.engine.torch_engine import TorchEngine
 from openjev_server.questions import Choice, Noul, Option, Question, Score
 from random_models import reference
@@ -42,8 +41,8 @@ QUESTIONS: list[Question] = [
 def stock() -> DiffusionGemmaForBlockDiffusion:
     config = json.loads((EMBEDDED / "config.json").read_text())
     model = DiffusionGemmaForBlockDiffusion(DiffusionGemmaConfig(**config)).eval()
-    shapes = tensor_shapes(BackboneConfig.from_dict(config))
-    loaded = model.load_state_dict(dict(read_tensors(EMBEDDED, shapes)), strict=False)
+    with closing(open_checkpoint(EMBEDDED)) as checkpoint:
+        loaded = model.load_state_dict(dict(read_tensors(checkpoint)), strict=False)
     assert not loaded.unexpected_keys
     model.tie_weights()
     return model

@@ -10,7 +10,7 @@ import pytest
 import torch
 from openjev_server.engine.config import BackboneConfig, ConfigError
 from openjev_server.engine.loading import load_engine
-from openjev_server.engine.quantised import FILE_NAME, read_quantised, write_quantised
+from openjev_server.engine.quantised import FILE_NAME, EmbeddedSource, write_quantised
 from openjev_server.engine.tensors import tensor_shapes
 from openjev_server.engine.weights import CheckpointError
 from random_models import TEXT, save_random
@@ -115,7 +115,9 @@ def test_the_embedded_format_reads_back_within_half_a_level(saved: Path, tmp_pat
     shapes = tensor_shapes(BackboneConfig.from_directory(saved))
     tensors = {name: value for name, value in load_file(saved / "model.safetensors").items() if name in shapes}
     write_quantised(tmp_path / FILE_NAME, tensors, {"origin": "random"})
-    restored = dict(read_quantised(tmp_path / FILE_NAME, shapes))
+    source = EmbeddedSource(tmp_path / FILE_NAME, shapes)
+    assert {name: header.shape for name, header in source.headers.items()} == shapes
+    restored = {name: source.get(name) for name in source.headers}
     assert restored.keys() == tensors.keys()
     for name, value in tensors.items():
         levels = 255 if name.endswith("embed_tokens.weight") else 15

@@ -1,0 +1,135 @@
+"""LoRA adapters as peft saves them, merged while the checkpoint is read: W + scale * B @ A, in float32.
+
+peft itself is not needed. Encoder and decoder are one stack of matrices here, as in the released checkpoint: an
+adapter of the decoder's matrices is an adapter of that stack, which is also what peft's own merge makes of it. An
+adapter that changes the encoder otherwise than the decoder is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from openjev_server.engine.sources import ADAPTER_WEIGHTS
+from openjev_server.engine.tensors import DECODER, ENCODER, Shape
+from openjev_server.engine.weights import CheckpointError
+
+__all__ = ["ADAPTER_CONFIG", "Adapter", "LowRank", "read_adapter"]
+
+ADAPTER_CONFIG = "adapter_config.json"
+PREFIX = "base_model.model."
+LORA_A, LORA_B = ".lora_A.weight", ".lora_B.weight"
+UNSUPPORTED = ("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "modules_to_save", "trainable_token_indices")
+"""peft's LoraConfig fields that ask for more than W + scale * B @ A."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """scale * b @ a."""
+
+    a: torch.Tensor
+    """float32 [rank, in]"""
+    b: torch.Tensor
+    """float32 [out, rank]"""
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Changes of matrices, by the names of the released checkpoint."""
+
+    changes: Mapping[str, LowRank]
+
+    def delta(self, name: str, rows: slice, device: torch.device) -> torch.Tensor | None:
+        """float32 [rows, in] to add to those rows of a matrix; None where the adapter does not touch it."""
+        change = self.changes.get(name)
+        if change is None:
+            return None
+        return change.b[rows].to(device) @ change.a.to(device) * change.scale
+
+
+def read_adapter(directory: Path, shapes: Mapping[str, Shape]) -> Adapter:
+    """Reads `adapter_config.json` and `adapter_model.safetensors`.
+
+    Raises CheckpointError naming what is missing, of another shape, not finite, or not a LoRA of this model.
+    """
+    try:
+        config = json.loads((directory / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+        tensors = load_file(directory / ADAPTER_WEIGHTS)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"no LoRA adapter in {directory}: {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS} are needed"
+        ) from error
+    except (ValueError, SafetensorError) as error:
+        raise CheckpointError(f"the adapter in {directory} cannot be read: {error}") from error
+    if config.get("peft_type") != "LORA":
+        raise CheckpointError(f"peft_type {config.get('peft_type')!r} is not supported: only LORA adapters are merged")
+    if unsupported := [name for name in UNSUPPORTED if config.get(name)]:
+        raise CheckpointError(f"the adapter uses {', '.join(unsupported)}: merge it with peft and serve the result")
+    changes: dict[str, LowRank] = {}
+    encoder: dict[str, LowRank] = {}
+    faults: list[str] = []
+    for name in sorted({_module(name) for name in tensors}):
+        _read_module(name, config, tensors, shapes, encoder if name.startswith(ENCODER) else changes, faults)
+    faults += [
+        f"{ENCODER}{name.removeprefix(DECODER)} is adapted otherwise than {name}, but they are one matrix here"
+        for name, change in encoder.items()
+        if name not in changes or not _equal(change, changes[name])
+    ]
+    if not changes and not faults:
+        faults.append(f"{ADAPTER_WEIGHTS} has no LoRA matrices")
+    if faults:
+        raise CheckpointError("the adapter does not fit the model: " + "; ".join(faults[:20]))
+    return Adapter(changes)
+
+
+def _module(name: str) -> str:
+    module = name.removeprefix(PREFIX)
+    for suffix in (LORA_A, LORA_B):
+        module = module.removesuffix(suffix)
+    return module
+
+
+def _read_module(
+    module: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
+    shapes: Mapping[str, Shape],
+    into: dict[str, LowRank],
+    faults: list[str],
+) -> None:
+    target = f"{DECODER}{module.removeprefix(ENCODER)}" if module.startswith(ENCODER) else module
+    target += ".weight"
+    a, b = (tensors.get(f"{PREFIX}{module}{suffix}") for suffix in (LORA_A, LORA_B))
+    shape = shapes.get(target)
+    if shape is None or len(shape) != 2 or a is None or b is None or target.endswith("embed_tokens.weight"):
+        faults.append(f"{module} is no matrix of the model that LoRA can change")
+        return
+    rank = len(a)
+    if tuple(a.shape) != (rank, shape[1]) or tuple(b.shape) != (shape[0], rank):
+        faults.append(f"{module} has matrices {tuple(b.shape)} and {tuple(a.shape)} for a weight {shape}")
+    elif not (a.isfinite().all() and b.isfinite().all()):
+        faults.append(f"{module} has values that are not finite")
+    else:
+        into[target] = LowRank(a.float(), b.float(), _scaling(module, rank, config))
+
+
+def _scaling(module: str, rank: int, config: Mapping[str, Any]) -> float:
+    """alpha / r, or alpha / sqrt(r) with rank-stabilised LoRA (Kalajdzievski 2023); per-module alphas by peft's rule:
+    the pattern is the end of the module's name."""
+    alpha = config["lora_alpha"]
+    for pattern, own in (config.get("alpha_pattern") or {}).items():
+        if module == pattern or module.endswith(f".{pattern}"):
+            alpha = own
+    return float(alpha / rank**0.5 if config.get("use_rslora") else alpha / rank)
+
+
+def _equal(one: LowRank, other: LowRank) -> bool:
+    return one.scale == other.scale and torch.equal(one.a, other.a) and torch.equal(one.b, other.b)

@@ -1,0 +1,80 @@
+"""How a checkpoint's matrices are stored, by its config.json; what is not supported is refused with advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from openjev_server.engine.config import ConfigError
+from openjev_server.engine.released import DIFFUSIONGEMMA_26B_A4B
+
+__all__ = ["Stored", "WeightFormat", "stored_format"]
+
+ADVICE = (
+    f"take {DIFFUSIONGEMMA_26B_A4B} with OPENJEV_WEIGHTS=float8 or int4, which quantises while loading, "
+    "or an FP8-dynamic compressed-tensors checkpoint"
+)
+NAMES = {
+    "awq": "AWQ",
+    "bitsandbytes": "bitsandbytes",
+    "fp8": "block-scaled FP8",
+    "gguf": "GGUF",
+    "gptq": "GPTQ",
+    "hqq": "HQQ",
+    "modelopt": "ModelOpt",
+    "mxfp4": "MXFP4",
+    "quanto": "Quanto",
+    "torchao": "torchao",
+}
+
+
+class Stored(StrEnum):
+    """How the checkpoint's files hold the linear maps and experts."""
+
+    PLAIN = "plain"
+    """Floating point; what dtype, each tensor's header says."""
+    FLOAT8 = "float8"
+    """compressed-tensors `float-quantized`: float8_e4m3fn with one scale an output channel."""
+
+
+class WeightFormat(StrEnum):
+    """How the engine holds the matrices of attention, dense MLP and experts. All else is always plain."""
+
+    PLAIN = "plain"
+    FLOAT8 = "float8"
+    INT4 = "int4"
+
+
+def stored_format(raw: Mapping[str, Any]) -> Stored:
+    """Reads `quantization_config` of a parsed config.json. Raises ConfigError for what is not supported."""
+    quantisation = raw.get("quantization_config") or raw.get("text_config", {}).get("quantization_config")
+    if not quantisation:
+        return Stored.PLAIN
+    method = str(quantisation.get("quant_method", "unknown")).lower()
+    if method != "compressed-tensors":
+        kind = "NVFP4" if "FP4" in str(quantisation.get("quant_algo", "")) else NAMES.get(method, repr(method))
+        raise ConfigError(f"{kind} checkpoints are not supported: {ADVICE}")
+    groups = list((quantisation.get("config_groups") or {}).values())
+    form = str(quantisation.get("format", "unknown"))
+    for group in groups:
+        own = group.get("format") or form
+        if own != "float-quantized":
+            kind = "NVFP4" if "nvfp4" in own else repr(own)
+            raise ConfigError(f"compressed-tensors checkpoints of format {kind} are not supported: {ADVICE}")
+        _check_group(group)
+    if not groups or form != "float-quantized":
+        raise ConfigError(f"compressed-tensors checkpoints of format {form!r} are not supported: {ADVICE}")
+    return Stored.FLOAT8
+
+
+def _check_group(group: Mapping[str, Any]) -> None:
+    weights, inputs = group.get("weights") or {}, group.get("input_activations")
+    if (weights.get("type"), weights.get("num_bits"), weights.get("strategy")) != ("float", 8, "channel"):
+        raise ConfigError(
+            f"FP8 weights with {weights.get('strategy')!r} scales are not supported, only 'channel' ones: {ADVICE}"
+        )
+    if weights.get("dynamic") or not weights.get("symmetric", True):
+        raise ConfigError(f"FP8 weights must be static and symmetric: {ADVICE}")
+    if inputs and not inputs.get("dynamic"):
+        raise ConfigError(f"FP8 checkpoints with static activation scales are not supported: {ADVICE}")
