@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 from openjev_server.engine import loading
+from openjev_server.engine.sources import InMemory
 from openjev_server.serving import serve
 from openjev_server.settings import Settings
 
@@ -33,10 +34,10 @@ def main() -> int:
     dtype, _ = loading.choose_dtype(device, settings.dtype)
     raw = json.loads((chosen.directory / "config.json").read_text(encoding="utf-8"))
 
-    def tensors(*_: object, **__: object) -> object:
-        return random_tensors(raw, device=device, dtype=dtype, seed=chosen.seed)
+    def tensors(*_: object) -> InMemory:
+        return InMemory(random_tensors(raw, device=device, dtype=dtype, seed=chosen.seed))
 
-    with mock.patch.object(loading, "read_tensors", tensors):
+    with mock.patch.object(loading, "open_source", tensors):
         return serve(settings)
 
 

@@ -18,6 +18,7 @@ import torch
 from openjev_server.engine import loading
 from openjev_server.engine.config import BackboneConfig
 from openjev_server.engine.protocol import Engine
+from openjev_server.engine.sources import InMemory
 from openjev_server.engine.tensors import tensor_shapes
 from safetensors.torch import save_file
 
@@ -127,7 +128,7 @@ def open_engine(raw: Mapping[str, Any], named: Named, **options: Any) -> Engine:
         raise ValueError(f"this engine has no option {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="openjev-random-") as directory:
         write_stub(Path(directory), raw)
-        with mock.patch.object(loading, "read_tensors", return_value=iter(named)):
+        with mock.patch.object(loading, "open_source", return_value=InMemory(named)):
             return loading.load_engine(Path(directory), **chosen)
 
 

@@ -21,8 +21,9 @@ DEFAULT_ROPE: Mapping[str, Mapping[str, Any]] = {
     SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
 }
-IDENTIFYING = ("hidden_size", "num_hidden_layers", "vocab_size")
-"""A text_config that has these of a released model claims to be that model, or fine-tuned from it."""
+IDENTIFYING = ("hidden_size", "num_experts", "num_hidden_layers", "vocab_size")
+"""A text_config that has these of a released model claims to be that model, or fine-tuned from it. Where one of them
+is wrong, the tensors' shapes say so."""
 NAMES = {
     "heads": "num_attention_heads",
     "window": "sliding_window",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from openjev_server.engine.plan import Plan, plan_checkpoint
 from openjev_server.engine.protocol import EngineInfo
 from openjev_server.engine.quantised import FILE_NAME, EmbeddedSource
 from openjev_server.engine.sources import ADAPTER_WEIGHTS, Shards, TensorSource, shard_paths
-from openjev_server.engine.tensors import SKIPPED_PREFIXES, tensor_shapes
+from openjev_server.engine.tensors import SKIPPED_PREFIXES, Shape, tensor_shapes
 from openjev_server.engine.torch_engine import TorchEngine
 from openjev_server.engine.weights import CheckpointError
 
@@ -35,6 +35,7 @@ __all__ = [
     "load_backbone",
     "load_engine",
     "open_checkpoint",
+    "open_source",
     "read_tensors",
     "weights_hash",
 ]
@@ -119,9 +120,14 @@ def open_checkpoint(directory: Path, *, adapter: Path | None = None) -> Checkpoi
     stored = stored_format(raw)
     shapes = tensor_shapes(config)
     merged = None if adapter is None else read_adapter(adapter, shapes)
-    embedded = directory / FILE_NAME
-    source: TensorSource = EmbeddedSource(embedded, shapes) if embedded.exists() else Shards(shard_paths(directory))
+    source = open_source(directory, shapes)
     return Checkpoint(config, stored, source, plan_checkpoint(config, source.headers, stored), merged)
+
+
+def open_source(directory: Path, shapes: Mapping[str, Shape]) -> TensorSource:
+    """The tensors of the directory's files: the embedded 4-bit format, else plain safetensors. Raises as above."""
+    embedded = directory / FILE_NAME
+    return EmbeddedSource(embedded, shapes) if embedded.exists() else Shards(shard_paths(directory))
 
 
 def load_backbone(

@@ -47,13 +47,22 @@ class _Builder(Protocol):
 
 
 class _Plain:
-    def __init__(self, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
-        self._tensor = torch.empty(shape, device=device, dtype=dtype)
+    def __init__(self, shape: Shape, device: torch.device, dtype: torch.dtype, *, may_keep: bool) -> None:
+        self._shape, self._device, self._dtype = shape, device, dtype
+        self._may_keep = may_keep
+        self._tensor: torch.Tensor | None = None
 
     def put(self, place: tuple[slice, ...], piece: Matrix) -> None:
-        self._tensor[place].copy_(_as_plain(piece))
+        plain = _as_plain(piece)
+        if self._tensor is None and self._may_keep and plain.shape == self._shape and plain.dtype == self._dtype:
+            self._tensor = plain  # the whole tensor, already where it is wanted
+            return
+        if self._tensor is None:
+            self._tensor = torch.empty(self._shape, device=self._device, dtype=self._dtype)
+        self._tensor[place].copy_(plain)
 
     def finished(self) -> torch.Tensor:
+        assert self._tensor is not None
         return self._tensor
 
 
@@ -130,7 +139,8 @@ def place(
         target = targets[tensor.name]
         if target.key not in builders:
             kept = weights if target.key in quantised else WeightFormat.PLAIN
-            builders[target.key] = _builder(shapes[target.key], kept, device, dtype)
+            may_keep = device.type != "cpu" or not source.maps
+            builders[target.key] = _builder(shapes[target.key], kept, device, dtype, may_keep=may_keep)
         check = ValueCheck(tensor, part, may_be_zero=_may_be_zero(config, tensor.name))
         for place, piece in _pieces(source, tensor, part, device, adapter, check):
             builders[target.key].put(_shifted(place, target.start), piece)
@@ -167,12 +177,14 @@ def read_wanted(source: TensorSource, tensor: Wanted, adapter: Adapter | None) -
     return whole
 
 
-def _builder(shape: Shape, weights: WeightFormat, device: torch.device, dtype: torch.dtype) -> _Builder:
+def _builder(
+    shape: Shape, weights: WeightFormat, device: torch.device, dtype: torch.dtype, *, may_keep: bool
+) -> _Builder:
     if weights is WeightFormat.FLOAT8:
         return _Float8(shape, device)
     if weights is WeightFormat.INT4:
         return _Int4(shape, device, dtype)
-    return _Plain(shape, device, torch.float32 if len(shape) == 1 else dtype)
+    return _Plain(shape, device, torch.float32 if len(shape) == 1 else dtype, may_keep=may_keep)
 
 
 def _reading_order(plan: Plan, source: TensorSource) -> list[tuple[Wanted, Part]]:
@@ -198,7 +210,7 @@ def _pieces(
     """A part's values on the device, checked and merged with the adapter, each piece with its place in the tensor."""
     values = source.get(part.name)
     scale = None if part.scale is None else source.get(part.scale).view(values.shape[:-1]).float()
-    height = max(1, PIECE_VALUES // (values.numel() // len(values)))
+    height = max(1, PIECE_VALUES // (values.numel() // len(values))) if source.maps else len(values)
     for start in range(0, len(values), height):
         stop = min(start + height, len(values))
         moved = values[start:stop].to(device)

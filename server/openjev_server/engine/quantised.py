@@ -33,6 +33,8 @@ SMALLEST_HALF = 6e-8
 class EmbeddedSource:
     """Reads this format as float32 tensors under the names that transformers uses."""
 
+    maps = False
+
     def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raises CheckpointError naming the file when it cannot be read, or a tensor with a part missing."""
         self._path = path
@@ -64,7 +66,8 @@ class EmbeddedSource:
             return _dequantise_groups(packed, scale, low).view(self._headers[name].shape)
         if kind == "Q8":
             levels: torch.Tensor = self._file.get_tensor(f"{name}.q8")
-            return levels.float() * self._file.get_tensor(f"{name}.scale")
+            scale = self._file.get_tensor(f"{name}.scale")
+            return levels.float().mul_(scale)
         tensor: torch.Tensor = self._file.get_tensor(name)
         return tensor.float()
 

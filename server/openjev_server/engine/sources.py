@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from openjev_server.engine.weights import CheckpointError
 
-__all__ = ["ADAPTER_WEIGHTS", "Shards", "TensorHeader", "TensorSource", "read_header", "shard_paths"]
+__all__ = ["ADAPTER_WEIGHTS", "InMemory", "Shards", "TensorHeader", "TensorSource", "read_header", "shard_paths"]
 
 INDEX = "model.safetensors.index.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -42,18 +42,46 @@ class TensorHeader:
 class TensorSource(Protocol):
     """Named tensors that are read one by one."""
 
+    maps: bool
+    """Whether tensors are views of files: to be copied, and let go before many more are asked for."""
+
     @property
     def headers(self) -> Mapping[str, TensorHeader]: ...
 
-    def get(self, name: str) -> torch.Tensor:
-        """The values, on the CPU. The tensor may map its file: copy it before asking for many more."""
-        ...
+    def get(self, name: str) -> torch.Tensor: ...
 
     def close(self) -> None: ...
 
 
+class InMemory:
+    """Tensors that lie in no file."""
+
+    maps = False
+
+    def __init__(self, named: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._tensors = dict(named)
+        dtypes = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float8_e4m3fn: "F8_E4M3"}
+        self._headers = {
+            name: TensorHeader(tuple(t.shape), dtypes[t.dtype], t.numel() * t.element_size(), "", place)
+            for place, (name, t) in enumerate(self._tensors.items())
+        }
+
+    @property
+    def headers(self) -> Mapping[str, TensorHeader]:
+        return self._headers
+
+    def get(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
+
+    def close(self) -> None:
+        """Lets go of the tensors."""
+        self._tensors.clear()
+
+
 class Shards:
     """Plain safetensors files."""
+
+    maps = True
 
     def __init__(self, paths: list[Path]) -> None:
         """Reads every header. Raises CheckpointError naming what is truncated, unreadable or in two files."""
