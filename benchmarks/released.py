@@ -18,6 +18,7 @@ import torch
 from openjev_server.engine import loading
 from openjev_server.engine.config import BackboneConfig
 from openjev_server.engine.protocol import Engine
+from openjev_server.engine.released import DIFFUSIONGEMMA_26B_A4B_TEXT
 from openjev_server.engine.sources import InMemory
 from openjev_server.engine.tensors import tensor_shapes
 from safetensors.torch import save_file
@@ -31,29 +32,12 @@ __all__ = [
     "random_tensors",
     "stock_model",
     "tensors_of",
-    "write_checkpoint",
 ]
 
 Named = Iterable[tuple[str, torch.Tensor]]
 
-RELEASED: Mapping[str, Any] = {
-    "vocab_size": 262_144,
-    "hidden_size": 2816,
-    "intermediate_size": 2112,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 256,
-    "global_head_dim": 512,
-    "num_global_key_value_heads": 2,
-    "sliding_window": 1024,
-    "num_experts": 128,
-    "top_k_experts": 8,
-    "moe_intermediate_size": 704,
-    "max_position_embeddings": 262_144,
-    "use_bidirectional_attention": "vision",
-}
-"""`text_config` of google/diffusiongemma-26B-A4B-it as published: 25.25 B parameters, 47.1 GiB in bf16 once tied."""
+RELEASED = DIFFUSIONGEMMA_26B_A4B_TEXT
+"""25.25 B parameters, 47.1 GiB in bf16 once tied."""
 
 TINY: Mapping[str, Any] = {
     **RELEASED,
@@ -85,7 +69,6 @@ _VISION = {
 }
 """transformers' class insists on a vision tower; text never reaches it, so it is a small one."""
 STD = 0.02
-SHARD_BYTES = 5 << 30
 
 
 def configuration(*, tiny: bool = False, layers: int | None = None, experts: int | None = None) -> dict[str, Any]:
@@ -136,26 +119,6 @@ def write_stub(directory: Path, raw: Mapping[str, Any]) -> None:
     """config.json, and a weight file without weights."""
     (directory / "config.json").write_text(json.dumps(raw), encoding="utf-8")
     save_file({"nothing": torch.zeros(1)}, directory / "model.safetensors", metadata={"format": "pt"})
-
-
-def write_checkpoint(
-    directory: Path, raw: Mapping[str, Any], *, device: torch.device, dtype: torch.dtype, seed: int = 0
-) -> int:
-    """A checkpoint directory of random weights in shards of about 5 GiB; returns the bytes written."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(raw, indent=1), encoding="utf-8")
-    shard: dict[str, torch.Tensor] = {}
-    held = written = number = 0
-    for name, tensor in random_tensors(raw, device=device, dtype=dtype, seed=seed):
-        size = tensor.numel() * tensor.element_size()
-        if shard and held + size > SHARD_BYTES:
-            save_file(shard, directory / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
-            shard, held, number = {}, 0, number + 1
-        shard[name] = tensor.cpu()
-        held += size
-        written += size
-    save_file(shard, directory / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
-    return written
 
 
 def stock_model(raw: Mapping[str, Any], named: Named, *, device: torch.device, dtype: torch.dtype) -> Any:

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from openjev_server.engine.loading import open_checkpoint, read_tensors, weights_hash
 from openjev_server.engine.tensors import SKIPPED_PREFIXES
 
-__all__ = ["ExportError", "export"]
+__all__ = ["ExportError", "export", "vision_shapes"]
 
 ARCHITECTURE = "DiffusionGemmaForBlockDiffusion"
 COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "self_check.json", "MODEL_CARD.md")
@@ -60,7 +60,7 @@ def export(
             if progress is not None and not name.startswith(SKIPPED_PREFIXES):
                 progress(name)
     tensors |= {
-        name: torch.zeros(shape, dtype=dtype) for name, shape in _vision_shapes(raw).items() if name not in tensors
+        name: torch.zeros(shape, dtype=dtype) for name, shape in vision_shapes(raw).items() if name not in tensors
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
@@ -91,7 +91,7 @@ def _carry_calibration(source: Path, target: Path) -> None:
         (target / CALIBRATION).write_text(json.dumps(calibration, indent=1) + "\n", encoding="utf-8")
 
 
-def _vision_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def vision_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the vision tensors, which only transformers knows."""
     from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
 

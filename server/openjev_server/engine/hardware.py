@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["CudaDevice", "Hardware", "describe_hardware", "peak_bytes", "resident_bytes"]
+__all__ = ["CudaDevice", "Hardware", "describe_hardware", "memory_status", "peak_bytes", "resident_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,15 @@ def resident_bytes() -> int | None:
 
 def peak_bytes() -> int | None:
     """The most memory that this process ever held; None where the system does not say."""
+    # Not getrusage: on Linux its peak starts from that of the parent process.
+    return memory_status("VmHWM")
+
+
+def memory_status(field: str) -> int | None:
+    """Bytes of a field of /proc/self/status (`VmRSS`, `VmHWM`, `RssAnon`, ...); None where there is none."""
     try:
-        # Not getrusage: on Linux its peak starts from that of the parent process.
         lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
     except (OSError, StopIteration):
         return None
 
