@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +11,23 @@ from openjev_server.canvas.chat import ChatTemplateError, read_chat_template
 from openjev_server.canvas.template import Template
 from openjev_server.canvas.templates import UnknownTemplate, template_for
 from openjev_server.canvas.tokenizer import TextTokenizer
+from openjev_server.engine.config import BackboneConfig, ConfigError
+from openjev_server.hub import HUB_ID, HubError, commit_of, download
 
-__all__ = ["EMBEDDED_MODEL", "ModelBundle", "ModelNotFound", "load_bundle", "model_id", "resolve_model"]
+__all__ = [
+    "EMBEDDED_MODEL",
+    "ModelBundle",
+    "ModelNotFound",
+    "load_bundle",
+    "model_id",
+    "resolve_adapter",
+    "resolve_model",
+]
 
 EMBEDDED_MODEL = "nano"
 EMBEDDED_DIRECTORY = Path(__file__).parent / "models" / EMBEDDED_MODEL
 EMBEDDED_ID = "openjev-nano-1"
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 TOKENIZER_FILE = "tokenizer.json"
-HUB_FILES = ["*.json", "*.safetensors", "*.jinja"]
 
 
 class ModelNotFound(ValueError):
@@ -44,8 +51,8 @@ class ModelBundle:
         )
 
 
-def resolve_model(name: str) -> Path:
-    """The directory of `nano`, of a path, or of a hub id (downloaded on first use).
+def resolve_model(name: str, *, revision: str = "auto") -> Path:
+    """The directory of `nano`, of a path, or of a hub id (downloaded on first use; see `hub.download`).
 
     Raises:
         ModelNotFound: there is no such directory, or the hub does not give it.
@@ -55,20 +62,24 @@ def resolve_model(name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_dir():
         return path.resolve()
-    if HUB_ID.fullmatch(name):
-        return _download(name)
-    raise ModelNotFound(
-        f"No model {name!r}: it is neither {EMBEDDED_MODEL!r}, nor a directory, nor a hub id OWNER/NAME."
-    )
-
-
-def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-
+    if not HUB_ID.fullmatch(name):
+        raise ModelNotFound(
+            f"No model {name!r}: it is neither {EMBEDDED_MODEL!r}, nor a directory, nor a hub id OWNER/NAME."
+        )
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=HUB_FILES))
-    except Exception as error:
-        raise ModelNotFound(f"No directory {hub_id!r}, and it cannot be fetched from the hub: {error}") from error
+        return download(name, revision)
+    except HubError as error:
+        raise ModelNotFound(str(error)) from error
+
+
+def resolve_adapter(name: str | None) -> Path | None:
+    """The directory of a LoRA adapter: a path or a hub id; None for None. Raises ModelNotFound."""
+    if name is None:
+        return None
+    path = Path(name).expanduser()
+    if not path.is_dir() and not HUB_ID.fullmatch(name):
+        raise ModelNotFound(f"No adapter {name!r}: it is neither a directory nor a hub id OWNER/NAME.")
+    return resolve_model(name)
 
 
 def model_id(directory: Path) -> str:
@@ -76,7 +87,7 @@ def model_id(directory: Path) -> str:
     directory = directory.resolve()
     if directory == EMBEDDED_DIRECTORY.resolve():
         return EMBEDDED_ID
-    if directory.parent.name == "snapshots" and directory.parent.parent.name.startswith("models--"):
+    if commit_of(directory) is not None:
         return f"openjev-{directory.parent.parent.name.rpartition('--')[2]}"
     return f"openjev-{directory.name}"
 
@@ -86,13 +97,27 @@ def load_bundle(directory: Path, *, template: str = "auto") -> ModelBundle:
     checkpoint's own chat template, where it has one, writes the turns.
 
     Raises:
-        ModelNotFound: the directory has no tokenizer, or no such template fits it.
+        ModelNotFound: the directory has no tokenizer, it has ids that the model lacks, or no such template fits it.
     """
     if not (directory / TOKENIZER_FILE).is_file():
         raise ModelNotFound(f"No {TOKENIZER_FILE} in {directory}: not a checkpoint directory.")
     tokenizer = TextTokenizer.from_directory(directory)
+    _check_vocabulary(directory, tokenizer)
     try:
         chosen = template_for(tokenizer, template, chat=read_chat_template(directory))
     except (UnknownTemplate, ChatTemplateError) as error:
         raise ModelNotFound(f"{directory.name}: {error}") from error
     return ModelBundle(model_id(directory), directory, tokenizer, chosen)
+
+
+def _check_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
+    """A tokenizer of another model would ask for embeddings that are not there."""
+    try:
+        size = BackboneConfig.from_directory(directory).vocab_size
+    except (ConfigError, OSError, ValueError):
+        return  # what is wrong with config.json, the loader says
+    if tokenizer.vocab_size > size:
+        raise ModelNotFound(
+            f"{TOKENIZER_FILE} in {directory} has token ids up to {tokenizer.vocab_size - 1}, the model has only "
+            f"{size}: it is another model's tokenizer."
+        )

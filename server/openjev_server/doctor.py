@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from openjev_server.bundle import ModelBundle, ModelNotFound, load_bundle, resolve_model
+from openjev_server.bundle import ModelBundle, ModelNotFound, load_bundle, resolve_adapter, resolve_model
 from openjev_server.calibration.files import FILE_NAME as CALIBRATION_FILE
 from openjev_server.calibration.files import CalibrationError
+from openjev_server.canvas.chat import read_chat_template
 from openjev_server.canvas.compile import Compiler
 from openjev_server.engine.config import ConfigError
 from openjev_server.engine.hardware import Hardware, describe_hardware, peak_bytes, resident_bytes
-from openjev_server.engine.loading import choose_device, choose_dtype, load_engine
+from openjev_server.engine.loading import choose_device, choose_dtype, load_engine, open_checkpoint
 from openjev_server.engine.protocol import Engine, EngineError
 from openjev_server.engine.weights import CheckpointError
+from openjev_server.hub import commit_of
 from openjev_server.self_check import record, run_self_check
 from openjev_server.settings import Settings, is_loopback
 
@@ -140,7 +143,8 @@ def unsafe_settings(settings: Settings) -> Iterator[Finding]:
 def _checkpoint(settings: Settings, progress: Progress | None, *, record_reference: bool) -> Iterator[Finding]:
     topic = "checkpoint"
     try:
-        directory = resolve_model(settings.model)
+        directory = resolve_model(settings.model, revision=settings.model_revision)
+        adapter = resolve_adapter(settings.adapter)
         bundle = load_bundle(directory, template=settings.template)
         device = choose_device(settings.device)
         dtype, why = choose_dtype(device, settings.dtype)
@@ -151,18 +155,23 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
     yield Finding("dtype", Status.ok, f"{name} on {device}: {why}", {"dtype": name, "device": str(device), "why": why})
     held, started = resident_bytes(), time.perf_counter()
     try:
+        yield _tensors(directory, adapter)
         engine = load_engine(
             directory,
             device=settings.device,
             dtype=settings.dtype,
+            weights=settings.weights,
+            adapter=adapter,
             token_budget=settings.token_budget,
             threads=settings.threads,
             progress=progress,
         )
     except (CheckpointError, ConfigError, OSError, RuntimeError, AssertionError) as error:
-        yield Finding(topic, Status.broken, f"{bundle.id} does not load: {error}")
+        faults = list(error.faults) if isinstance(error, CheckpointError) else []
+        yield Finding(topic, Status.broken, f"{bundle.id} does not load: {error}", {"faults": faults})
         return
     yield _loaded(bundle, engine, time.perf_counter() - started, held)
+    yield _turns(bundle)
     yield from _calibrated(bundle, engine)
     yield from _asked(engine, bundle, directory, record_reference=record_reference)
     limit = settings.token_limits(engine.info.device).prompt
@@ -172,11 +181,49 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
     engine.close()
 
 
+def _tensors(directory: Path, adapter: Path | None) -> Finding:
+    """What the files hold, by their headers; their values are checked while they are loaded."""
+    with closing(open_checkpoint(directory, adapter=adapter)) as checkpoint:
+        plan, stored = checkpoint.plan, checkpoint.stored
+    size = sum(plan.dtypes.values())
+    kinds = ", ".join(f"{dtype} {part / 1e9:.2f} GB" for dtype, part in sorted(plan.dtypes.items()))
+    text = f"{plan.consumed} read ({kinds})"
+    for prefix, count in plan.skipped.items():
+        text += f", {count} skipped as {prefix}*"
+    if adapter is not None:
+        assert checkpoint.adapter is not None
+        text += f", {len(checkpoint.adapter.changes)} changed by the adapter"
+    if plan.faults:
+        text += f", {len(plan.faults)} at fault: {'; '.join(plan.faults[:20])}"
+    data = {
+        "consumed": plan.consumed,
+        "skipped": dict(plan.skipped),
+        "faults": list(plan.faults),
+        "bytes": size,
+        "bytes_by_dtype": dict(plan.dtypes),
+        "stored": stored.value,
+        "commit": commit_of(directory),
+    }
+    return Finding("tensors", Status.broken if plan.faults else Status.ok, text, data)
+
+
+def _turns(bundle: ModelBundle) -> Finding:
+    """Where the markup around a prompt comes from."""
+    topic, own = "chat template", read_chat_template(bundle.directory) is not None
+    if bundle.template.chat:
+        return Finding(topic, Status.ok, "the checkpoint's own", {"present": True})
+    text = f"{'there is one, but ' if own else 'none: '}{bundle.template.id} writes its own markup"
+    return Finding(topic, Status.ok, text, {"present": own})
+
+
 def _loaded(bundle: ModelBundle, engine: Engine, seconds: float, held: int | None) -> Finding:
     peak = peak_bytes()
     added = None if held is None or peak is None else max(0, peak - held)
     memory = "" if added is None else f", at most {added / 2**20:.0f} MiB more memory"
+    commit = commit_of(bundle.directory)
     text = f"{bundle.id}@{engine.info.weights_hash}, template {bundle.template.id}: loaded in {seconds:.1f} s{memory}"
+    if commit is not None:
+        text += f", commit {commit}"
     data = {
         "id": bundle.id,
         "weights": engine.info.weights_hash,

@@ -62,6 +62,10 @@ class Settings(BaseSettings):
 
     model: str = "nano"
     """`nano` (the embedded checkpoint), a checkpoint directory, or a hub id."""
+    model_revision: str = "auto"
+    """Commit, branch or tag of a hub id. `auto`: a pinned commit, or the one that was downloaded first."""
+    adapter: str | None = None
+    """A LoRA adapter to merge while loading: a directory or a hub id."""
     host: str = "127.0.0.1"
     """Address to bind. Anything but loopback needs keys, or `allow_unauthenticated`."""
     port: int = Field(default=8000, ge=0, le=65_535)
@@ -115,6 +119,9 @@ class Settings(BaseSettings):
     """`auto`, `cpu`, `cuda` or `cuda:N`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the model; `auto` takes what the device prefers."""
+    weights: Literal["auto", "bfloat16", "float8", "int4"] = "auto"
+    """How attention, dense MLP and experts are held: `auto` as the checkpoint has them (on a CPU not quantised),
+    `bfloat16` not quantised, `float8` and `int4` quantised while loading where they are not already."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of an engine; None leaves the choice to torch, and shares the cores out between engine processes."""
     engines: int | None = Field(default=None, ge=0, le=64)

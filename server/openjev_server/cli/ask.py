@@ -165,7 +165,7 @@ def _ask_here(state: Any, questions: dict[str, Any], **flags: Any) -> Answered:
 
     check_device(settings.device)
     try:
-        with loading_bar(settings.model) as progress:
+        with loading_bar(settings.model, settings.model_revision) as progress:
             return ask_here(settings, state, questions, progress)
     except WireError as error:
         raise failed(f"{error.status} {json.dumps(error.detail, ensure_ascii=False)}") from None

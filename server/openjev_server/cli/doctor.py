@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openjev_server.cli.flags import Device, Dtype, Model, Template, Threads, settings_from
+from openjev_server.cli.flags import Adapter, Device, Dtype, Model, Revision, Template, Threads, Weights, settings_from
 
 if TYPE_CHECKING:
     from openjev_server.doctor import Report
@@ -37,6 +37,9 @@ def doctor(
     device: Device = None,
     dtype: Dtype = None,
     threads: Threads = None,
+    weights: Weights = None,
+    adapter: Adapter = None,
+    revision: Revision = None,
 ) -> None:
     """Check this machine, the checkpoint and the settings.
 
@@ -49,6 +52,9 @@ def doctor(
         "device": device,
         "dtype": dtype,
         "threads": threads,
+        "weights": weights,
+        "adapter": adapter,
+        "model_revision": revision,
     }
     settings = settings_from(**given)
     from openjev_server.cli.device import check_device
@@ -57,7 +63,7 @@ def doctor(
 
     check_device(settings.device)
     flags = frozenset(name for name, value in given.items() if value is not None)
-    with loading_bar(settings.model) as progress:
+    with loading_bar(settings.model, settings.model_revision) as progress:
         report = examine(settings, flags=flags, progress=progress, record_reference=record)
     if as_json:
         typer.echo(json.dumps(_plain(report), indent=2))

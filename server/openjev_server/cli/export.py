@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from openjev_server.cli.failure import failed
-from openjev_server.cli.flags import Model, settings_from
+from openjev_server.cli.flags import Adapter, Model, Revision, settings_from
 
 __all__ = ["app"]
 
@@ -32,15 +32,18 @@ def export(
     directory: Annotated[Path, typer.Argument(help="Directory to write; it must be new or empty.")],
     model: Model = None,
     dtype: Annotated[WeightType, typer.Option(help="Type of the written weights.")] = WeightType.float32,
+    adapter: Adapter = None,
+    revision: Revision = None,
 ) -> None:
     """Write a checkpoint as a plain transformers directory.
 
-    DiffusionGemmaForBlockDiffusion.from_pretrained opens it, and so does --model. Vision weights are zeros.
+    DiffusionGemmaForBlockDiffusion.from_pretrained opens it, and so does --model. FP8 weights become plain ones, an
+    adapter is merged, and vision weights that the checkpoint lacks are zeros.
     """
-    settings = settings_from(model=model)
+    settings = settings_from(model=model, adapter=adapter, model_revision=revision)
     import torch
 
-    from openjev_server.bundle import ModelNotFound, resolve_model
+    from openjev_server.bundle import ModelNotFound, resolve_adapter, resolve_model
     from openjev_server.cli.loading import loading_bar
     from openjev_server.engine.config import ConfigError
     from openjev_server.engine.export import ExportError
@@ -49,9 +52,15 @@ def export(
 
     types = {WeightType.float32: torch.float32, WeightType.bfloat16: torch.bfloat16}
     try:
-        source = resolve_model(settings.model)
-        with loading_bar(settings.model) as progress:
-            size = write(source, directory, dtype=types[dtype], progress=progress)
+        source = resolve_model(settings.model, revision=settings.model_revision)
+        with loading_bar(settings.model, settings.model_revision) as progress:
+            size = write(
+                source,
+                directory,
+                dtype=types[dtype],
+                adapter=resolve_adapter(settings.adapter),
+                progress=progress,
+            )
     except (ModelNotFound, CheckpointError, ConfigError, ExportError, OSError) as error:
         raise failed(error) from None
     typer.echo(f"{directory}: {size / 1e6:.0f} MB of {dtype.value} weights")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from openjev_server.settings import Settings
 
 __all__ = [
+    "Adapter",
     "Decimals",
     "Device",
     "Dtype",
@@ -21,9 +22,12 @@ __all__ = [
     "LayoutName",
     "Model",
     "Replicas",
+    "Revision",
     "Steps",
     "Template",
     "Threads",
+    "WeightName",
+    "Weights",
     "settings_from",
 ]
 
@@ -39,6 +43,15 @@ class DtypeName(StrEnum):
     bfloat16 = "bfloat16"
 
 
+class WeightName(StrEnum):
+    auto = "auto"
+    bfloat16 = "bfloat16"
+    float8 = "float8"
+    int4 = "int4"
+
+
+FLAGS = {"model_revision": "revision"}
+"""Settings whose flag has a shorter name."""
 ENGINE = "Engine"
 ANSWERS = "Answers"
 
@@ -66,6 +79,19 @@ Dtype = Annotated[
     DtypeName | None,
     typer.Option(help="Arithmetic of the model. Default: what the device prefers.", rich_help_panel=ENGINE),
 ]
+Revision = Annotated[
+    str | None,
+    typer.Option(
+        "--revision", help="Commit, branch or tag of a hub id. Default: a pinned commit.", rich_help_panel=ENGINE
+    ),
+]
+Adapter = Annotated[
+    str | None, typer.Option(help="LoRA adapter to merge: a directory or a hub id.", rich_help_panel=ENGINE)
+]
+Weights = Annotated[
+    WeightName | None,
+    typer.Option(help="Quantise the weights while loading. Default: as stored.", rich_help_panel=ENGINE),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="CPU threads of the engine. Default: torch's.", rich_help_panel=ENGINE)
 ]
@@ -87,6 +113,6 @@ def settings_from(**flags: Any) -> Settings:
         faults = []
         for entry in error.errors(include_url=False, include_input=False):
             name = ".".join(str(part) for part in entry["loc"])
-            source = f"--{name.replace('_', '-')}" if name in given else f"OPENJEV_{name.upper()}"
+            source = f"--{FLAGS.get(name, name).replace('_', '-')}" if name in given else f"OPENJEV_{name.upper()}"
             faults.append(f"{source}: {entry['msg']}")
         raise failed("; ".join(faults), status=2) from None

@@ -9,7 +9,7 @@ __all__ = ["loading_bar"]
 
 
 @contextmanager
-def loading_bar(model: str) -> Iterator[Callable[[str], None] | None]:
+def loading_bar(model: str, revision: str = "auto") -> Iterator[Callable[[str], None] | None]:
     """Yields what to call with the name of every loaded tensor; None when stderr is no terminal.
 
     The bar appears with the first tensor and goes with the last.
@@ -20,7 +20,7 @@ def loading_bar(model: str) -> Iterator[Callable[[str], None] | None]:
     if not console.is_terminal:
         yield None
         return
-    bar = _Bar(console, model)
+    bar = _Bar(console, model, revision)
     try:
         yield bar.advance
     finally:
@@ -28,19 +28,19 @@ def loading_bar(model: str) -> Iterator[Callable[[str], None] | None]:
 
 
 class _Bar:
-    def __init__(self, console: object, model: str) -> None:
+    def __init__(self, console: object, model: str, revision: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         assert isinstance(console, Console)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, transient=True)
-        self._model = model
+        self._model, self._revision = model, revision
         self._left: int | None = None
 
     def advance(self, _name: str) -> None:
         if self._left is None:
-            self._left = _tensor_count(self._model)
+            self._left = _tensor_count(self._model, self._revision)
             self._task = self._progress.add_task("Loading weights", total=self._left)
             self._progress.start()
         self._progress.advance(self._task)
@@ -52,9 +52,9 @@ class _Bar:
         self._progress.stop()
 
 
-def _tensor_count(model: str) -> int:
+def _tensor_count(model: str, revision: str) -> int:
     from openjev_server.bundle import resolve_model
     from openjev_server.engine.config import BackboneConfig
     from openjev_server.engine.tensors import tensor_shapes
 
-    return len(tensor_shapes(BackboneConfig.from_directory(resolve_model(model))))
+    return len(tensor_shapes(BackboneConfig.from_directory(resolve_model(model, revision=revision))))

@@ -8,15 +8,18 @@ import typer
 
 from openjev_server.cli.failure import failed
 from openjev_server.cli.flags import (
+    Adapter,
     Decimals,
     Device,
     Dtype,
     Layout,
     Model,
     Replicas,
+    Revision,
     Steps,
     Template,
     Threads,
+    Weights,
     settings_from,
 )
 
@@ -65,6 +68,9 @@ def serve(
     device: Device = None,
     dtype: Dtype = None,
     threads: Threads = None,
+    weights: Weights = None,
+    adapter: Adapter = None,
+    revision: Revision = None,
 ) -> None:
     """Serve System One requests until Ctrl-C or SIGTERM.
 
@@ -84,6 +90,9 @@ def serve(
         device=device,
         dtype=dtype,
         threads=threads,
+        weights=weights,
+        adapter=adapter,
+        model_revision=revision,
     )
     from openjev_server.bundle import ModelNotFound
     from openjev_server.cli.device import check_device
@@ -93,7 +102,7 @@ def serve(
 
     check_device(settings.device)
     try:
-        with loading_bar(settings.model) as progress:
+        with loading_bar(settings.model, settings.model_revision) as progress:
             status = run(settings, progress)
     except (CannotServe, ModelNotFound) as error:
         raise failed(error) from None
