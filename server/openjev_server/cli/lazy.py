@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, Source] = {
     "doctor": _own("doctor"),
     "export": _own("export"),
     "template": _own("template"),
+    "selftest": _own("selftest"),
     "agree": _compat("agree"),
     "record": _compat("record"),
     "shadow": _compat("shadow"),
