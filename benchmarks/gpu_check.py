@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", default="nano,upcycled", help="nano, upcycled or directories (default %(default)s)")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--weights", help="a quantised form that the loader knows")
+    parser.add_argument("--weights", help="a quantised form: float8 or int4")
     parser.add_argument("--rows", type=Path, help="typed decisions, one JSON object a line, xz")
     parser.add_argument("--per-task", type=int, default=25, help="rows of each task (default %(default)s)")
     parser.add_argument("--compare", type=int, default=500, help="requests for the reference (default %(default)s)")

@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 
 __all__ = [
     "RELEASED",
+    "STD",
     "TINY",
     "configuration",
     "experts_touched",
@@ -32,6 +33,7 @@ __all__ = [
     "random_tensors",
     "stock_model",
     "tensors_of",
+    "write_stub",
 ]
 
 Named = Iterable[tuple[str, torch.Tensor]]

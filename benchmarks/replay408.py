@@ -8,7 +8,7 @@ Rows, all in one process over the same random weights:
   c     this engine, isolated: a canvas of 32 tokens per question, two steps
   c256  as c with canvases of 256 tokens
   d     as c with one step
-  e     b and c with FP8 weights
+  e     b and c with FP8 weights; e4: with 4-bit weights
   f     over HTTP: the 20 cases one after another, the nodes of a case at once, as c; the sum of the cases' times
 
 Every run draws new documents, so no state cache can know one beforehand. Each row has its own floor (`floors`), and is
@@ -45,6 +45,8 @@ from benchmarks.workload import grouped_requests, isolated_requests
 __all__ = ["Replay", "main"]
 
 ROWS = ("a", "b", "c", "c256", "d", "e", "f")
+QUANTISED = {"e": ("float8", 1.0), "e4": ("int4", 0.5625)}
+"""The loader's name, and bytes a weight; 4 bits have a scale and a lowest value, 16 bits each, for every 64."""
 SEED_S = 51.114
 """What the seed recorded for row a's work on an H100."""
 HOSTED_S = 8.871
@@ -79,10 +81,10 @@ class Replay:
 
     def run(self, rows: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
         """Measures the rows; `options` go to the engine's loader. A row that fails says why, and the next one runs."""
-        if set(rows) & set("abcd") | {"c256"} & set(rows):
+        if set(rows) & {"a", "b", "c", "c256", "d"}:
             self._in_process(rows, options)
-        if "e" in rows:
-            self._keep("e", lambda: self._quantised(options))
+        for row in QUANTISED.keys() & set(rows):
+            self._keep(row, partial(self._quantised, row, options))
         if "f" in rows:
             self._keep("f", lambda: self._over_http(options))
         return self.result
@@ -177,11 +179,12 @@ class Replay:
             **self._peak(),
         }
 
-    def _quantised(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _quantised(self, row: str, options: dict[str, Any]) -> dict[str, Any]:
+        weights, per_weight = QUANTISED[row]
         tensors = list(released.random_tensors(self._raw, device=self._device, dtype=self._dtype))
-        self._ours(("b", "c"), tensors, {**options, "weights": "fp8"}, suffix="-fp8", per_weight=1.0)
-        kept = {row: self.result["rows"].get(f"{row}-fp8", {}) for row in ("b", "c")}
-        return {"seconds": kept["b"].get("seconds"), "see": "b-fp8 and c-fp8"}
+        self._ours(("b", "c"), tensors, {**options, "weights": weights}, suffix=f"-{weights}", per_weight=per_weight)
+        kept = [self.result["rows"][f"{name}-{weights}"] for name in ("b", "c")]
+        return {"see": f"b-{weights} and c-{weights}", "seconds": kept[0].get("seconds")}
 
     def _over_http(self, options: dict[str, Any]) -> dict[str, Any]:
         """Row f: every question a yes/no of exactly its suffix length; states longer by nothing, new in every run."""
@@ -279,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="default results/replay408-SHAPES.json")
     chosen = parser.parse_args(arguments)
     rows = chosen.rows.split(",")
-    if unknown := set(rows) - set(ROWS):
+    if unknown := set(rows) - {*ROWS, *QUANTISED}:
         parser.error(f"unknown rows: {', '.join(sorted(unknown))}")
     shapes = load(chosen.shapes)
     if chosen.tiny:

@@ -112,7 +112,8 @@ def _figures(done: Any) -> dict[str, Any]:
 
 
 def _without_a_model(make: Any, clients: int, seconds: float) -> dict[str, Any]:
-    with running_server(command=[sys.executable, "-c", FAKE_SERVER]) as server:
+    settings = {"OPENJEV_ENGINES": "0"}
+    with running_server(command=[sys.executable, "-c", FAKE_SERVER], settings=settings) as server:
         done = load(server.url, make, clients=clients, seconds=seconds, warm_up_s=1.0, OpenJev_Layout="grouped")
     return {"clients": clients, **_figures(done)}
 

@@ -12,14 +12,14 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 from openjev_server.bundle import EMBEDDED_MODEL, resolve_model
-from openjev_server.engine.config import BackboneConfig
-from openjev_server.engine.loading import read_tensors
-from openjev_server.engine.tensors import layer_name, tensor_shapes
+from openjev_server.engine.loading import open_checkpoint, read_tensors
+from openjev_server.engine.tensors import layer_name
 from safetensors.torch import save_file
 
 __all__ = ["upcycle", "upcycled"]
@@ -78,8 +78,8 @@ def upcycle(target: Path, *, source: Path | None = None, seed: int = 0) -> int:
     """Writes the checkpoint directory and returns the bytes of its weights. Raises FileExistsError."""
     source = source or resolve_model(EMBEDDED_MODEL)
     raw = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    shapes = tensor_shapes(BackboneConfig.from_dict(raw))
-    config, tensors = upcycled(raw, dict(read_tensors(source, shapes)), seed=seed)
+    with closing(open_checkpoint(source)) as checkpoint:
+        config, tensors = upcycled(raw, dict(read_tensors(checkpoint)), seed=seed)
     target.mkdir(parents=True)
     (target / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})

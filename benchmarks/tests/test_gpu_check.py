@@ -14,17 +14,16 @@ from openjev_server.engine.loading import load_engine
 from openjev_server.engine.protocol import Engine, EngineError, EngineInfo, EngineRequest, EngineResult
 
 from benchmarks import gpu_check, released
-from benchmarks.text import build_tokenizer
 from benchmarks.upcycle import upcycle
 from benchmarks.workload import request
+from benchmarks.write_checkpoint import write_checkpoint
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tiny") / "checkpoint"
     raw = released.configuration(tiny=True)
-    released.write_checkpoint(directory, raw, device=torch.device("cpu"), dtype=torch.float32)
-    build_tokenizer().save(str(directory / "tokenizer.json"))
+    write_checkpoint(directory, raw, device=torch.device("cpu"), dtype=torch.float32)
     return directory
 
 
