@@ -16,9 +16,10 @@ from openjev_server.calibration.files import FILE_NAME as CALIBRATION_FILE
 from openjev_server.calibration.files import CalibrationError
 from openjev_server.canvas.chat import read_chat_template
 from openjev_server.canvas.compile import Compiler
+from openjev_server.checkpoint import open_engine
 from openjev_server.engine.config import ConfigError
 from openjev_server.engine.hardware import Hardware, describe_hardware, peak_bytes, resident_bytes
-from openjev_server.engine.loading import choose_device, choose_dtype, load_engine, open_checkpoint
+from openjev_server.engine.loading import choose_device, choose_dtype, open_checkpoint
 from openjev_server.engine.protocol import Engine, EngineError
 from openjev_server.engine.weights import CheckpointError
 from openjev_server.hub import commit_of
@@ -156,16 +157,7 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
     held, started = resident_bytes(), time.perf_counter()
     try:
         yield _tensors(directory, adapter)
-        engine = load_engine(
-            directory,
-            device=settings.device,
-            dtype=settings.dtype,
-            weights=settings.weights,
-            adapter=adapter,
-            token_budget=settings.token_budget,
-            threads=settings.threads,
-            progress=progress,
-        )
+        engine = open_engine(directory, settings, progress)
     except (CheckpointError, ConfigError, OSError, RuntimeError, AssertionError) as error:
         faults = list(error.faults) if isinstance(error, CheckpointError) else []
         yield Finding(topic, Status.broken, f"{bundle.id} does not load: {error}", {"faults": faults})

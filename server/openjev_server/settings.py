@@ -109,7 +109,10 @@ class Settings(BaseSettings):
     retry_after_s: int = Field(default=1, ge=0)
     """The `Retry-After` of a 529, in seconds."""
     token_budget: int = Field(default=8_192, ge=1)
-    """Tokens that waiting requests are packed up to into one engine call; a larger one runs alone."""
+    """Tokens of one of the engine's passes: waiting requests are packed up to it, larger ones go in chunks."""
+    state_cache_bytes: int | None = Field(default=None, ge=0)
+    """Memory for the keys and values of states that may come again. None: 40 % of a GPU's free memory, 256 MiB on a
+    CPU."""
     keep_alive_s: int = Field(default=75, ge=1)
     """Seconds an idle connection stays open; official clients keep theirs for 30."""
     drain_timeout_s: float = Field(default=30.0, ge=0)

@@ -10,9 +10,9 @@ from typing import Any
 from openjev_server.admission import Admission
 from openjev_server.bundle import load_bundle, resolve_model
 from openjev_server.canvas.compile import Compiler
+from openjev_server.checkpoint import open_engine
 from openjev_server.cli.table import Answered
 from openjev_server.decide import Decider, Decision
-from openjev_server.engine.loading import load_engine
 from openjev_server.settings import Settings
 from openjev_server.wire.models import ModelCatalog
 from openjev_server.wire.overrides import Overrides
@@ -37,14 +37,7 @@ def ask_here(
     request = parse_request(
         {"model": bundle.id, "state": state, "questions": questions}, unknown_fields=settings.unknown_fields
     )
-    engine = load_engine(
-        directory,
-        device=settings.device,
-        dtype=settings.dtype,
-        token_budget=settings.token_budget,
-        threads=settings.threads,
-        progress=progress,
-    )
+    engine = open_engine(directory, settings, progress)
     calibrations = bundle.calibrations(engine.info.weights_hash)
     switches = Overrides(
         layout=settings.layout, steps=settings.steps, replicas=settings.replicas, decimals=settings.decimals

@@ -91,24 +91,17 @@ def _loaded(settings: Settings) -> tuple[ModelBundle, Compiler, Engine]:
     """Raises typer.Exit after saying why not."""
     from openjev_server.bundle import ModelNotFound, load_bundle, resolve_model
     from openjev_server.canvas.compile import Compiler
+    from openjev_server.checkpoint import open_engine
     from openjev_server.cli.device import check_device
     from openjev_server.cli.loading import loading_bar
     from openjev_server.engine.config import ConfigError
-    from openjev_server.engine.loading import load_engine
     from openjev_server.engine.weights import CheckpointError
 
     check_device(settings.device)
     try:
         bundle = load_bundle(resolve_model(settings.model), template=settings.template)
         with loading_bar(settings.model) as progress:
-            engine = load_engine(
-                bundle.directory,
-                device=settings.device,
-                dtype=settings.dtype,
-                token_budget=settings.token_budget,
-                threads=settings.threads,
-                progress=progress,
-            )
+            engine = open_engine(bundle.directory, settings, progress)
     except (ModelNotFound, CheckpointError, ConfigError, FileNotFoundError) as error:
         raise failed(error) from None
     return bundle, Compiler(bundle.tokenizer, bundle.template), engine

@@ -24,6 +24,7 @@ class RowPool:
     def __init__(self, capacity: int) -> None:
         self._users = np.zeros(capacity, np.int32)
         self._free = capacity
+        self._next = 0
 
     @property
     def capacity(self) -> int:
@@ -38,9 +39,12 @@ class RowPool:
         then reads them as a view. Raises PoolFull, taking none."""
         if count > self._free:
             raise PoolFull(f"{count} rows were asked for, {self._free} are free")
-        rows = self._run_of(count)
+        rows = self._behind_the_last(count)
+        if rows is None:
+            rows = self._run_of(count)
         if rows is None:
             rows = np.flatnonzero(self._users == 0)[:count]
+        self._next = int(rows[-1]) + 1 if count else self._next
         self._users[rows] = 1
         self._free -= count
         return rows
@@ -59,6 +63,13 @@ class RowPool:
     def users(self, rows: Rows) -> NDArray[np.int32]:
         """How many users each row has."""
         return self._users[rows]
+
+    def _behind_the_last(self, count: int) -> Rows | None:
+        """Where the last rows were taken there usually are more: looking there does not cost a scan of the pool."""
+        stop = self._next + count
+        if stop > len(self._users) or self._users[self._next : stop].any():
+            return None
+        return np.arange(self._next, stop)
 
     def _run_of(self, count: int) -> Rows | None:
         edges = np.flatnonzero(np.diff(np.concatenate([[1], (self._users != 0).astype(np.int8), [1]])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from openjev_server.engine import torch_engine
 from openjev_server.engine.assemble import assemble, row_bytes
 from openjev_server.engine.backbone import Backbone
-from openjev_server.engine.loading import load_backbone
+from openjev_server.engine.loading import load_backbone, open_checkpoint
 from openjev_server.engine.protocol import (
     CanvasBlock,
     EngineError,
@@ -35,7 +36,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def backbone(directory: Path) -> Backbone:
-    return load_backbone(directory, device=torch.device("cpu"), dtype=torch.float32)
+    with closing(open_checkpoint(directory)) as checkpoint:
+        return load_backbone(checkpoint, device=torch.device("cpu"), dtype=torch.float32)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def attend(
     """[n, heads, head_dim] queries of the pass rows `rows` [n] -> [n, heads, head_dim]; the score scale is 1.
 
     `keys` and `values` are the layer's pool [capacity, kv heads, head_dim], `tiles` [t, TILE_FIELDS] int32 cover the
-    queries; a tile of 0 queries is skipped. `padded` says that there are queries which no tile covers; they come out as 0.
+    queries; a tile of 0 queries is skipped. `padded` says that no tile covers some queries, which come out as 0.
     """
     _, heads, head_dim = queries.shape
     kv_heads = keys.shape[1]

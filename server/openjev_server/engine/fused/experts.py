@@ -36,14 +36,19 @@ class TileShape:
     stages: int
 
 
-def tile_shape(entries: int, experts: int) -> TileShape:
-    """Few entries an expert are bound by reading the weights, many by arithmetic."""
+def tile_shape(entries: int, experts: int, form: int = PLAIN) -> TileShape:
+    """Few entries an expert are bound by reading the weights, many by arithmetic.
+
+    Measured on an H200 at the released sizes (`benchmarks/kernels.py`).
+    """
     average = entries / experts
     if average <= 16:
-        return TileShape(rows=16, columns=64, depth=64, warps=4, stages=4)
+        return TileShape(16, 64, 64, 4, 4) if form == INT4 else TileShape(16, 64, 128, 4, 3)
     if average <= 96:
-        return TileShape(rows=64, columns=64, depth=64, warps=4, stages=3)
-    return TileShape(rows=128, columns=64, depth=64, warps=8, stages=3)
+        return TileShape(64, 64, 128, 8, 3) if form == FLOAT8 else TileShape(64, 64, 64, 4, 3)
+    if form == FLOAT8:
+        return TileShape(64, 64, 64, 4, 4)
+    return TileShape(128, 64, 64, 8, 4 if form == INT4 else 3)
 
 
 def experts(
@@ -61,7 +66,7 @@ def experts(
     n, hidden = rows.shape
     first, second = _Parts.of(gate_up), _Parts.of(down)
     count, inner = first.rows_and_experts(2)
-    shape = shape or tile_shape(n * k, count)
+    shape = shape or tile_shape(n * k, count, first.format)
     tiles = min(triton.cdiv(n * k, shape.rows) + count, n * k)
     scale = rows.new_empty(1, dtype=torch.float32)
     inner_scale = scale

@@ -6,6 +6,7 @@ again and again: padding rows hold token 0, write to a row of the pool that noth
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -204,7 +205,7 @@ class _Cutter:
                 parts.append(np.stack([first, end - begin, offset, low, end, zero, zero, zero], 1))
         items = self._item[chosen]
         edges = np.flatnonzero(np.diff(np.concatenate([[-1], items, [-1]])))
-        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        for start, stop in itertools.pairwise(edges):
             item = items[start]
             if item < 0:
                 continue

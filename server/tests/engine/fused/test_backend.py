@@ -1,6 +1,8 @@
-"""The fused path answers as plain PyTorch does: every kernel together, in float32 (in the interpreter, without a GPU)."""
+"""The fused path answers as plain PyTorch does: every kernel together, in float32 (without a GPU: interpreted)."""
 
 from __future__ import annotations
+
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from openjev_server.engine.backbone import Backbone
 from openjev_server.engine.fused.backend import FusedBackend
 from openjev_server.engine.fused.graphs import BUCKETS, bucket_sizes
 from openjev_server.engine.fused.layout import Columns, Sizes, TileRows, columns_of, fill
-from openjev_server.engine.loading import load_backbone
+from openjev_server.engine.loading import load_backbone, open_checkpoint
 from openjev_server.engine.packing import PassBlock, PassItem, pack
 from openjev_server.engine.protocol import EngineInfo, EngineRequest, EngineResult, SelfConditioning
 from openjev_server.engine.tiles import canvas_rows, slot_rows
@@ -25,7 +27,8 @@ def backbone(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
     path = tmp_path_factory.mktemp("random")
     save_random(path)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return load_backbone(path, device=device, dtype=torch.float32)
+    with closing(open_checkpoint(path)) as checkpoint:
+        return load_backbone(checkpoint, device=device, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("conditioning", list(SelfConditioning))
@@ -109,9 +112,8 @@ def test_every_pass_of_a_bucket_fits_its_buffer() -> None:
 
 def test_columns_do_not_overlap() -> None:
     sizes = Sizes(5, 3, 17, 20, 2, 3, 1)
-    columns = Columns(
-        **{name: np.full(length, number + 1) for number, (name, length) in enumerate(sizes.lengths().items())}
-    )
+    lengths = sizes.lengths()
+    columns = Columns(**{name: np.full(lengths[name], number + 1) for number, name in enumerate(lengths)})
     buffer = np.zeros(sizes.total, np.int32)
     fill(buffer, sizes, columns, unread_row=0)
     for number, (name, length) in enumerate(lengths.items()):
