@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import cast
 
-from openjev_server.fleet.codec import Frame, FrameKind, FrameSplitter, MalformedFrame, encode_frame
+from openjev_server.fleet.frames import Frame, FrameKind, FrameSplitter, MalformedFrame, encode_frame
 
 __all__ = ["Connection"]
 

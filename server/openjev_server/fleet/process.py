@@ -15,9 +15,6 @@ from typing import Any
 
 from openjev_server.engine.protocol import EngineError, EngineInfo, EngineRequest, EngineResult
 from openjev_server.fleet.codec import (
-    Frame,
-    FrameKind,
-    MalformedFrame,
     decode_error,
     decode_info,
     decode_result,
@@ -26,6 +23,7 @@ from openjev_server.fleet.codec import (
     encode_request,
 )
 from openjev_server.fleet.connection import Connection
+from openjev_server.fleet.frames import Frame, FrameKind, MalformedFrame
 
 __all__ = ["Answered", "EngineProcess", "EngineSpec", "ProcessEnded"]
 

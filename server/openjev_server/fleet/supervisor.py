@@ -12,7 +12,7 @@ from functools import partial
 
 from openjev_server.admission import Overloaded
 from openjev_server.engine.protocol import EngineError, EngineInfo, EngineRequest, EngineResult
-from openjev_server.fleet.codec import MalformedFrame
+from openjev_server.fleet.frames import MalformedFrame
 from openjev_server.fleet.process import EngineProcess, EngineSpec, ProcessEnded
 from openjev_server.fleet.routing import Ancestry, choose
 from openjev_server.fleet.seat import Job, Seat

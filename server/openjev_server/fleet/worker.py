@@ -21,17 +21,9 @@ from typing import Any, NoReturn
 from openjev_server.admission import Admission, Overloaded
 from openjev_server.checkpoint import CannotLoad, load_checkpoint
 from openjev_server.engine.protocol import Engine, EngineError, EngineResult
-from openjev_server.fleet.codec import (
-    Frame,
-    FrameKind,
-    MalformedFrame,
-    decode_json,
-    decode_request,
-    encode_error,
-    encode_info,
-    encode_result,
-)
+from openjev_server.fleet.codec import decode_json, decode_request, encode_error, encode_info, encode_result
 from openjev_server.fleet.connection import Connection
+from openjev_server.fleet.frames import Frame, FrameKind, MalformedFrame
 from openjev_server.settings import Settings
 
 __all__ = ["Loader", "engine_of_settings", "main"]

@@ -23,22 +23,17 @@ from openjev_server.engine.protocol import (
     SelfConditioning,
 )
 from openjev_server.fleet.codec import (
-    MAX_FRAME_BYTES,
-    Frame,
-    FrameKind,
-    FrameSplitter,
-    MalformedFrame,
     decode_error,
     decode_info,
     decode_json,
     decode_request,
     decode_result,
     encode_error,
-    encode_frame,
     encode_info,
     encode_request,
     encode_result,
 )
+from openjev_server.fleet.frames import MAX_FRAME_BYTES, Frame, FrameKind, FrameSplitter, MalformedFrame, encode_frame
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 FLOAT32 = st.floats(width=32)
@@ -214,6 +209,6 @@ def test_a_head_that_no_peer_sends_is_refused(head: bytes) -> None:
 
 
 def test_what_the_peer_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openjev_server.fleet.codec.MAX_FRAME_BYTES", 30)
+    monkeypatch.setattr("openjev_server.fleet.frames.MAX_FRAME_BYTES", 30)
     with pytest.raises(MalformedFrame, match="31 bytes"):
         encode_frame(FrameKind.REQUEST, 1, bytes(15))
