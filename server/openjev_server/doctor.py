@@ -22,6 +22,7 @@ from openjev_server.engine.hardware import Hardware, describe_hardware, peak_byt
 from openjev_server.engine.loading import choose_device, choose_dtype, open_checkpoint
 from openjev_server.engine.protocol import Engine, EngineError
 from openjev_server.engine.weights import CheckpointError
+from openjev_server.fleet.plan import engine_devices
 from openjev_server.hub import commit_of
 from openjev_server.self_check import record, run_self_check
 from openjev_server.settings import Settings, is_loopback
@@ -89,6 +90,7 @@ def examine(
         record_reference: writes this machine's answers as the checkpoint's reference before checking.
     """
     findings = list(_checkpoint(settings, progress, record_reference=record_reference))
+    findings.append(_engines(settings))
     findings += unsafe_settings(settings)
     findings += _unknown_variables(os.environ)
     return Report(tuple(findings), effective_settings(settings, os.environ, flags), describe_hardware())
@@ -263,6 +265,17 @@ def _asked(engine: Engine, bundle: ModelBundle, directory: Path, *, record_refer
         what = "as recorded with the checkpoint" if check.compared else "the same alone and in a batch (no reference)"
         text = f"answers are {what}, largest difference {check.difference:.4f} of {check.tolerance} allowed"
         yield Finding(topic, Status.ok, text, data)
+
+
+def _engines(settings: Settings) -> Finding:
+    devices = engine_devices(settings)
+    data = {"devices": list(devices)}
+    if not devices:
+        return Finding("engines", Status.ok, "`serve` computes in its own process", data)
+    text = f"`serve` computes in {len(devices)} process{'es' if len(devices) > 1 else ''}: {', '.join(devices)}"
+    if len(set(devices)) == len(devices):
+        return Finding("engines", Status.ok, text, data)
+    return Finding("engines", Status.note, f"{text}; each holds the whole model, also where two share a device", data)
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> 
     check_exposure(settings)
     try:
         with bind(settings.host, settings.port) as listener:
-            directory = resolve_model(settings.model)
+            directory = resolve_model(settings.model, revision=settings.model_revision)
             _say(f"OpenJev loads {settings.model} …")
             bundle = load_bundle(directory, template=settings.template)
             if devices := engine_devices(settings):

@@ -155,12 +155,11 @@ def _ask_here(state: Any, questions: dict[str, Any], **flags: Any) -> Answered:
     settings = settings_from(**flags)
     from openjev_server.bundle import ModelNotFound
     from openjev_server.calibration import CalibrationError
+    from openjev_server.checkpoint import CannotLoad
     from openjev_server.cli.device import check_device
     from openjev_server.cli.loading import loading_bar
     from openjev_server.cli.local import ask_here
-    from openjev_server.engine.config import ConfigError
     from openjev_server.engine.protocol import EngineError
-    from openjev_server.engine.weights import CheckpointError
     from openjev_server.wire.errors import WireError
 
     check_device(settings.device)
@@ -169,7 +168,7 @@ def _ask_here(state: Any, questions: dict[str, Any], **flags: Any) -> Answered:
             return ask_here(settings, state, questions, progress)
     except WireError as error:
         raise failed(f"{error.status} {json.dumps(error.detail, ensure_ascii=False)}") from None
-    except (ModelNotFound, CheckpointError, ConfigError, CalibrationError, FileNotFoundError, EngineError) as error:
+    except (ModelNotFound, CannotLoad, CalibrationError, EngineError) as error:
         raise failed(error) from None
 
 

@@ -8,6 +8,7 @@ import typer
 
 from openjev_server.cli.failure import failed
 from openjev_server.cli.flags import (
+    ENGINE,
     Adapter,
     Decimals,
     Device,
@@ -71,6 +72,15 @@ def serve(
     weights: Weights = None,
     adapter: Adapter = None,
     revision: Revision = None,
+    engines: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Engine processes; 0: the model runs in the server's own. Default: one per GPU.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = None,
 ) -> None:
     """Serve System One requests until Ctrl-C or SIGTERM.
 
@@ -93,6 +103,7 @@ def serve(
         weights=weights,
         adapter=adapter,
         model_revision=revision,
+        engines=engines,
     )
     from openjev_server.bundle import ModelNotFound
     from openjev_server.cli.device import check_device

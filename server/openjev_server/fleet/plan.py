@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from openjev_server.bundle import resolve_adapter
 from openjev_server.fleet.process import EngineSpec
 from openjev_server.fleet.supervisor import FleetLimits
 from openjev_server.settings import Settings
@@ -31,13 +32,15 @@ def engine_devices(settings: Settings) -> tuple[str, ...]:
 
 
 def engine_specs(settings: Settings, devices: tuple[str, ...], directory: Path) -> tuple[EngineSpec, ...]:
-    """One engine of the checkpoint in `directory` on each device."""
+    """One engine of the checkpoint in `directory` on each device. Raises ModelNotFound for the adapter's name."""
+    # Here, so that the processes do not all download it.
+    adapter = resolve_adapter(settings.adapter)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     common = settings.model_dump(mode="json", exclude={"api_keys", "engines"})
     specs = []
     for number, device in enumerate(devices):
         shared = max(1, cores // len(devices)) if device == "cpu" else None
-        own = common | {"device": device, "threads": settings.threads or shared}
+        own = common | {"device": device, "threads": settings.threads or shared, "adapter": adapter and str(adapter)}
         options = {"directory": str(directory), "settings": own}
         specs.append(EngineSpec(f"engine {number} on {device}", options, settings.token_budget))
     return tuple(specs)
