@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
+from openjev_server.engine import placing, sources
 from openjev_server.engine.config import BackboneConfig, ConfigError
-from openjev_server.engine.loading import load_engine
+from openjev_server.engine.loading import load_backbone, load_engine, open_checkpoint
 from openjev_server.engine.quantised import FILE_NAME, EmbeddedSource, write_quantised
+from openjev_server.engine.sources import read_header
 from openjev_server.engine.tensors import tensor_shapes
 from openjev_server.engine.weights import CheckpointError
 from random_models import TEXT, save_random
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import DiffusionGemmaConfig
 
 Tensors = dict[str, torch.Tensor]
-QUERY = "model.decoder.layers.1.self_attn.q_proj.weight"
+LAYER = "model.decoder.layers.1."
+QUERY = f"{LAYER}self_attn.q_proj.weight"
+EXPERTS = f"{LAYER}experts.gate_up_proj"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +35,30 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def nothing(tensors: Tensors) -> None:
+@pytest.fixture(scope="module")
+def tensors(saved: Path) -> Tensors:
+    return load_file(saved / "model.safetensors")
+
+
+def write_sharded(saved: Path, directory: Path, tensors: Tensors) -> None:
+    """Four files and an index, as large checkpoints come."""
+    (directory / "config.json").write_text((saved / "config.json").read_text())
+    placed = {}
+    for number in range(4):
+        file = f"model-0000{number + 1}-of-00004.safetensors"
+        part = {name: tensors[name].contiguous() for name in sorted(tensors)[number::4]}
+        save_file(part, directory / file, metadata={"format": "pt"})
+        placed |= dict.fromkeys(part, file)
+    index = {"metadata": {}, "weight_map": placed}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def file_of(directory: Path, name: str) -> Path:
+    index = json.loads((directory / "model.safetensors.index.json").read_text())
+    return directory / index["weight_map"][name]
+
+
+def missing(tensors: Tensors) -> None:
     del tensors[QUERY]
 
 
@@ -37,36 +67,190 @@ def renamed(tensors: Tensors) -> None:
 
 
 def transposed(tensors: Tensors) -> None:
-    tensors[QUERY] = tensors[QUERY].T[:-1].contiguous()
+    tensors[QUERY] = tensors[QUERY].T.contiguous()
 
 
 def nan(tensors: Tensors) -> None:
     tensors[QUERY][3, 3] = torch.nan
 
 
+def infinite(tensors: Tensors) -> None:
+    tensors[f"{LAYER}input_layernorm.weight"][3] = torch.inf
+
+
+def zeroed(name: str) -> Callable[[Tensors], None]:
+    def damage(tensors: Tensors) -> None:
+        tensors[name].zero_()
+
+    return damage
+
+
+def one_expert_zeroed(tensors: Tensors) -> None:
+    tensors[f"{LAYER}experts.down_proj"][2].zero_()
+
+
+def an_up_half_zeroed(tensors: Tensors) -> None:
+    tensors[EXPERTS][3, tensors[EXPERTS].shape[1] // 2 :].zero_()
+
+
+def integers(tensors: Tensors) -> None:
+    tensors[QUERY] = torch.ones_like(tensors[QUERY], dtype=torch.int8)
+
+
 def untied(tensors: Tensors) -> None:
     tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"] + 1
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (nothing, f"{QUERY} is missing"),
-        (renamed, "attn.q.weight is not part of the model"),
-        (transposed, f"{QUERY} has shape"),
-        (nan, f"{QUERY} has values that are not finite"),
-        (untied, "lm_head.weight is not tied"),
-    ],
-)
+def an_untied_encoder(tensors: Tensors) -> None:
+    name = "layers.1.self_attn.q_proj.weight"
+    tensors[f"model.encoder.language_model.{name}"] = tensors[f"model.decoder.{name}"] * 2
+
+
+FAULTS = [
+    (missing, f"{QUERY} is missing"),
+    (renamed, "attn.q.weight is not part of the model"),
+    (renamed, f"{QUERY} is missing"),
+    (transposed, f"{QUERY} has shape (48, 128), not (128, 48)"),
+    (nan, f"{QUERY} has values that are not finite"),
+    (infinite, f"{LAYER}input_layernorm.weight has values that are not finite"),
+    (zeroed(QUERY), f"{QUERY} is all zero"),
+    (zeroed("model.decoder.embed_tokens.weight"), "embed_tokens.weight is all zero"),
+    (zeroed(f"{LAYER}layer_scalar"), "layer_scalar is all zero"),
+    (zeroed(f"{LAYER}router.proj.weight"), "router.proj.weight is all zero"),
+    (zeroed("model.decoder.self_conditioning.down_proj.weight"), "self_conditioning.down_proj.weight is all zero"),
+    (one_expert_zeroed, "experts.down_proj is all zero for expert 2"),
+    (an_up_half_zeroed, f"{EXPERTS} is all zero for expert 3"),
+    (integers, f"{QUERY} is I8, which is not supported"),
+    (untied, "lm_head.weight is not tied to model.decoder.embed_tokens.weight"),
+    (an_untied_encoder, "model.encoder.language_model.layers.1.self_attn.q_proj.weight is not tied"),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), FAULTS, ids=[getattr(d, "__name__", "x") for d, _ in FAULTS])
 def test_a_damaged_checkpoint_is_refused_by_name(
-    saved: Path, tmp_path: Path, damage: Callable[[Tensors], None], says: str
+    saved: Path, tensors: Tensors, tmp_path: Path, damage: Callable[[Tensors], None], says: str
 ) -> None:
-    (tmp_path / "config.json").write_text((saved / "config.json").read_text())
-    tensors = load_file(saved / "model.safetensors")
-    damage(tensors)
-    save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=says.replace(".", r"\.")):
+    damaged = {name: tensor.clone() for name, tensor in tensors.items()}
+    damage(damaged)
+    write_sharded(saved, tmp_path, damaged)
+    with pytest.raises(CheckpointError, match=re.escape(says)):
         load_engine(tmp_path, device="cpu")
+
+
+def test_tied_copies_are_accepted(saved: Path, tensors: Tensors, tmp_path: Path) -> None:
+    copied = {name.replace("model.decoder.", "model.encoder.language_model."): t for name, t in tensors.items()}
+    copied = {name: t.clone() for name, t in copied.items() if "scalar" not in name and "self_cond" not in name}
+    head = {"lm_head.weight": tensors["model.decoder.embed_tokens.weight"].clone()}
+    write_sharded(saved, tmp_path, copied | head | tensors)
+    load_engine(tmp_path, device="cpu")
+
+
+def test_shards_are_read_like_one_file(saved: Path, tensors: Tensors, tmp_path: Path) -> None:
+    write_sharded(saved, tmp_path, tensors)
+    for directory in (saved, tmp_path):
+        with closing(open_checkpoint(directory)) as checkpoint:
+            assert checkpoint.plan.faults == ()
+            assert checkpoint.plan.consumed == len(tensor_shapes(checkpoint.config))
+            assert sum(checkpoint.plan.skipped.values()) == sum("vision" in name for name in tensors)
+            backbone = load_backbone(checkpoint, device=torch.device("cpu"), dtype=torch.float32)
+        layer = backbone.weights.layers[2]
+        wanted = [tensors[f"model.decoder.layers.2.self_attn.{part}_proj.weight"] for part in "kv"]
+        assert isinstance(layer.key_value, torch.Tensor)
+        assert torch.equal(layer.key_value, torch.cat(wanted))
+
+
+def test_a_truncated_shard_names_what_it_cuts_off(saved: Path, tensors: Tensors, tmp_path: Path) -> None:
+    write_sharded(saved, tmp_path, tensors)
+    path = file_of(tmp_path, QUERY)
+    path.write_bytes(path.read_bytes()[:-8])
+    last = max(
+        read_header(file_of(saved_copy(saved, tensors, tmp_path / "whole"), QUERY)).values(), key=lambda h: h.offset
+    )
+    with pytest.raises(CheckpointError, match=f"is cut off: {path.name} is truncated") as raised:
+        load_engine(tmp_path, device="cpu")
+    (fault,) = raised.value.faults
+    assert read_header(tmp_path / "whole" / path.name)[fault.split()[0]] == last
+
+
+def saved_copy(saved: Path, tensors: Tensors, directory: Path) -> Path:
+    directory.mkdir()
+    write_sharded(saved, directory, tensors)
+    return directory
+
+
+def test_a_header_that_is_cut_off_names_the_file(saved: Path, tensors: Tensors, tmp_path: Path) -> None:
+    write_sharded(saved, tmp_path, tensors)
+    path = file_of(tmp_path, QUERY)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(CheckpointError, match=path.name):
+        load_engine(tmp_path, device="cpu")
+
+
+def test_a_shard_that_is_not_there_names_its_tensors(saved: Path, tensors: Tensors, tmp_path: Path) -> None:
+    write_sharded(saved, tmp_path, tensors)
+    path = file_of(tmp_path, QUERY)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=f"{path.name} is missing, and with it model"):
+        load_engine(tmp_path, device="cpu")
+
+
+def test_an_index_that_is_wrong_names_the_tensor(saved: Path, tensors: Tensors, tmp_path: Path) -> None:
+    write_sharded(saved, tmp_path, tensors)
+    index = tmp_path / "model.safetensors.index.json"
+    file = file_of(tmp_path, QUERY).name
+    other = next(name for name in ("model-00001-of-00004", "model-00002-of-00004") if name not in file)
+    index.write_text(index.read_text().replace(f'"{QUERY}": "{file}"', f'"{QUERY}": "{other}.safetensors"'))
+    with pytest.raises(CheckpointError, match=f"{QUERY} is missing from {other}"):
+        load_engine(tmp_path, device="cpu")
+
+
+def test_a_tensor_in_two_files_is_named(saved: Path, tensors: Tensors, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((saved / "config.json").read_text())
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    save_file({QUERY: tensors[QUERY]}, tmp_path / "more.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"{QUERY} is in model.safetensors and in more.safetensors"):
+        load_engine(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model-Q4_K_M.gguf"])
+def test_other_formats_are_refused_with_advice(saved: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text((saved / "config.json").read_text())
+    (tmp_path / name).write_bytes(b"anything")
+    with pytest.raises(CheckpointError, match=f"{name}: only safetensors files are read"):
+        load_engine(tmp_path, device="cpu")
+
+
+def test_files_are_let_go_while_they_are_read(
+    saved: Path, tensors: Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sharded(saved, tmp_path, tensors)
+    monkeypatch.setattr(sources, "WINDOW_BYTES", 20_000)
+    opened = []
+
+    def counted(path: Path, **options: str) -> object:
+        opened.append(path)
+        return safe_open(path, **options)
+
+    monkeypatch.setattr(sources, "safe_open", counted)
+    load_engine(tmp_path, device="cpu")
+    size = sum(t.numel() * 4 for name, t in tensors.items() if "vision" not in name)
+    assert len(opened) > size / 20_000 / 2
+
+
+def test_large_tensors_come_in_pieces(saved: Path, tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "PIECE_VALUES", 1000)
+    with closing(open_checkpoint(saved)) as checkpoint:
+        backbone = load_backbone(checkpoint, device=torch.device("cpu"), dtype=torch.float32)
+    assert torch.equal(backbone.weights.embedding, tensors["model.decoder.embed_tokens.weight"])
+    experts = backbone.weights.layers[1].expert_gate_up
+    assert isinstance(experts, torch.Tensor)
+    assert torch.equal(experts, tensors[EXPERTS])
+
+
+def test_every_tensor_is_reported_once(saved: Path) -> None:
+    reported: list[str] = []
+    load_engine(saved, device="cpu", progress=reported.append)
+    assert sorted(reported) == sorted(tensor_shapes(BackboneConfig.from_directory(saved)))
 
 
 def test_no_weights_is_said(saved: Path, tmp_path: Path) -> None:
