@@ -54,7 +54,9 @@ def create_app(engine: Engine, settings: Settings, bundle: ModelBundle | None = 
         settings: limits and switches.
         bundle: tokenizer and template of the engine's checkpoint; None reads them from `settings.model`.
     """
-    bundle = bundle or load_bundle(resolve_model(settings.model), template=settings.template)
+    if bundle is None:
+        directory = resolve_model(settings.model, revision=settings.model_revision)
+        bundle = load_bundle(directory, template=settings.template)
     admission = Admission(engine, max_queued=settings.max_queued_requests, token_budget=settings.token_budget)
     return app_around(admission, engine.info, settings, bundle)
 

@@ -11,6 +11,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
+
 from openjev_server.engine.released import PINNED_REVISIONS
 
 __all__ = ["HUB_ID", "HubError", "commit_of", "download"]
@@ -38,8 +40,9 @@ def download(hub_id: str, revision: str = "auto") -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    commit = _chosen(hub_id, revision)
+    commit: str | None = None
     try:
+        commit = _chosen(hub_id, revision)
         if commit is not None and COMMIT.fullmatch(commit):
             with suppress(LocalEntryNotFoundError):  # a complete snapshot needs no network
                 here = snapshot_download(hub_id, revision=commit, allow_patterns=FILES, local_files_only=True)
@@ -105,7 +108,7 @@ def _sentence(hub_id: str, revision: str, error: Exception) -> str:
 
 def _first_line(error: BaseException) -> str:
     """The root of an error in few words: huggingface_hub wraps a lost connection in a paragraph."""
-    while isinstance(error.__cause__, Exception):
+    while isinstance(error.__cause__, Exception) and not isinstance(error, httpx.HTTPError):
         error = error.__cause__
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:300]

@@ -32,7 +32,7 @@ def ask_here(
             one.
         EngineError: the model could not evaluate the request.
     """
-    directory = resolve_model(settings.model)
+    directory = resolve_model(settings.model, revision=settings.model_revision)
     bundle = load_bundle(directory, template=settings.template)
     request = parse_request(
         {"model": bundle.id, "state": state, "questions": questions}, unknown_fields=settings.unknown_fields

@@ -1,13 +1,15 @@
 """LoRA adapters as peft saves them, merged while the checkpoint is read: W + scale * B @ A, in float32.
 
 peft itself is not needed. Encoder and decoder are one stack of matrices here, as in the released checkpoint: an
-adapter of the decoder's matrices is an adapter of that stack, which is also what peft's own merge makes of it. An
-adapter that changes the encoder otherwise than the decoder is refused.
+adapter of the one's matrices is an adapter of that stack, which is also what peft's own merge makes of it (and if both
+ran the same adapted layers in training, peft saves them under one of the names). An adapter that changes the encoder
+otherwise than the decoder is refused.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +28,24 @@ __all__ = ["ADAPTER_CONFIG", "Adapter", "LowRank", "read_adapter"]
 ADAPTER_CONFIG = "adapter_config.json"
 PREFIX = "base_model.model."
 LORA_A, LORA_B = ".lora_A.weight", ".lora_B.weight"
-UNSUPPORTED = ("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "modules_to_save", "trainable_token_indices")
-"""peft's LoraConfig fields that ask for more than W + scale * B @ A."""
+UNSUPPORTED = (
+    "alora_invocation_tokens",
+    "arrow_config",
+    "fan_in_fan_out",
+    "kasa_config",
+    "layer_replication",
+    "lora_bias",
+    "modules_to_save",
+    "monteclora_config",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_dora",
+    "use_qalora",
+    "velora_config",
+)
+"""peft's LoraConfig fields (0.21) that ask for more than W + scale * B @ A."""
+HARMLESS_STARTS = ("eva", "gaussian", "orthogonal")
+"""Named `init_lora_weights` that leave the base weights as they are; the others change them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +89,11 @@ def read_adapter(directory: Path, shapes: Mapping[str, Shape]) -> Adapter:
         raise CheckpointError(f"the adapter in {directory} cannot be read: {error}") from error
     if config.get("peft_type") != "LORA":
         raise CheckpointError(f"peft_type {config.get('peft_type')!r} is not supported: only LORA adapters are merged")
-    if unsupported := [name for name in UNSUPPORTED if config.get(name)]:
+    start = config.get("init_lora_weights")
+    unsupported = [name for name in UNSUPPORTED if config.get(name)]
+    unsupported += [f"init_lora_weights {start!r}"] if isinstance(start, str) and start not in HARMLESS_STARTS else []
+    unsupported += [f"bias {config['bias']!r}"] if config.get("bias", "none") != "none" else []
+    if unsupported:
         raise CheckpointError(f"the adapter uses {', '.join(unsupported)}: merge it with peft and serve the result")
     changes: dict[str, LowRank] = {}
     encoder: dict[str, LowRank] = {}
@@ -81,8 +103,9 @@ def read_adapter(directory: Path, shapes: Mapping[str, Shape]) -> Adapter:
     faults += [
         f"{ENCODER}{name.removeprefix(DECODER)} is adapted otherwise than {name}, but they are one matrix here"
         for name, change in encoder.items()
-        if name not in changes or not _equal(change, changes[name])
+        if name in changes and not _equal(change, changes[name])
     ]
+    changes |= encoder
     if not changes and not faults:
         faults.append(f"{ADAPTER_WEIGHTS} has no LoRA matrices")
     if faults:
@@ -122,12 +145,11 @@ def _read_module(
 
 
 def _scaling(module: str, rank: int, config: Mapping[str, Any]) -> float:
-    """alpha / r, or alpha / sqrt(r) with rank-stabilised LoRA (Kalajdzievski 2023); per-module alphas by peft's rule:
-    the pattern is the end of the module's name."""
-    alpha = config["lora_alpha"]
-    for pattern, own in (config.get("alpha_pattern") or {}).items():
-        if module == pattern or module.endswith(f".{pattern}"):
-            alpha = own
+    """alpha / r, or alpha / sqrt(r) with rank-stabilised LoRA (Kalajdzievski 2023). A module's own alpha is, by peft's
+    rule, the first whose pattern is the end of its name."""
+    patterns = config.get("alpha_pattern") or {}
+    own = next((pattern for pattern in patterns if re.fullmatch(rf"(.*\.)?({pattern})", module)), None)
+    alpha = config["lora_alpha"] if own is None else patterns[own]
     return float(alpha / rank**0.5 if config.get("use_rslora") else alpha / rank)
 
 
