@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import inspect
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -163,26 +162,20 @@ class LocalModel:
             torch.cuda.empty_cache()
 
     def _loaded(self) -> Engine:
-        from openjev_server.engine.config import ConfigError
-        from openjev_server.engine.loading import load_engine
-        from openjev_server.engine.weights import CheckpointError
+        from openjev_server.checkpoint import CannotLoad, load_checkpoint
+        from openjev_server.settings import Settings
+        from pydantic import ValidationError
 
-        load = self._load
-        options: dict[str, Any] = {} if load.weights == "auto" else {"weights": load.weights}
-        if options.keys() - inspect.signature(load_engine).parameters.keys():
-            raise FixtureError(f"this version cannot load weights as {load.weights}")
+        given = {name: value for name, value in asdict(self._load).items() if value is not None}
         try:
-            return load_engine(
-                self.directory,
-                device=load.device,
-                dtype=load.dtype,
-                token_budget=load.token_budget,
-                threads=load.threads,
-                progress=self._progress,
-                **options,
-            )
-        except (CheckpointError, ConfigError, FileNotFoundError, ValueError) as error:
-            raise FixtureError(f"cannot load {load.model}: {error}") from None
+            return load_checkpoint(self.directory, Settings(**given), self._progress)
+        except ValidationError as error:
+            faults = [f"--{fault['loc'][0]}: {fault['msg']}" for fault in error.errors(include_url=False)]
+            raise FixtureError("; ".join(faults)) from None
+        except CannotLoad as error:
+            raise FixtureError(str(error)) from None
+        except RuntimeError as error:  # a device that is not there, or has too little memory
+            raise FixtureError(f"cannot load {self._load.model}: {error}") from None
 
     def _batches(self, setup: Setup, asks: Sequence[Ask], failures: list[str]) -> Iterator[list[_Compiled]]:
         """Compiled nodes, as many at a time as make a pass full."""

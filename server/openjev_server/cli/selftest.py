@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openjev_server.cli.failure import failed
-from openjev_server.cli.flags import Device, Dtype, Model, Template, Threads, settings_from
+from openjev_server.cli.flags import Adapter, Device, Dtype, Model, Revision, Template, Threads, Weights, settings_from
 
 if TYPE_CHECKING:
     from openjev_server.bundle import ModelBundle
@@ -36,17 +37,31 @@ def record(
     device: Device = None,
     dtype: Dtype = None,
     threads: Threads = None,
+    weights: Weights = None,
+    adapter: Adapter = None,
+    revision: Revision = None,
 ) -> None:
     """Write this machine's answers as what every later load must give."""
-    settings = settings_from(model=model, template=template, device=device, dtype=dtype, threads=threads)
-    bundle, compiler, engine = _loaded(settings)
+    loaded = _loaded(
+        settings_from(
+            model=model,
+            template=template,
+            device=device,
+            dtype=dtype,
+            threads=threads,
+            weights=weights,
+            adapter=adapter,
+            model_revision=revision,
+        )
+    )
     from openjev_server.engine.protocol import EngineError
     from openjev_server.self_test import FILE_NAME
     from openjev_server.self_test import record as write
 
+    bundle = loaded.bundle
     path = file or bundle.directory / FILE_NAME
     try:
-        recording = write(engine, compiler, bundle.id, path)
+        recording = write(loaded.engine, loaded.compiler, path, model=bundle.id, weights_hash=loaded.weights_hash)
     except (EngineError, OSError) as error:
         raise failed(error) from None
     questions = sum(map(len, recording.prompts.values()))
@@ -65,43 +80,67 @@ def check(
     device: Device = None,
     dtype: Dtype = None,
     threads: Threads = None,
+    weights: Weights = None,
+    adapter: Adapter = None,
+    revision: Revision = None,
 ) -> None:
     """Ask the recorded prompts again, and exit 1 where the answers differ by more than rounding does."""
-    settings = settings_from(model=model, template=template, device=device, dtype=dtype, threads=threads)
-    bundle, compiler, engine = _loaded(settings)
+    loaded = _loaded(
+        settings_from(
+            model=model,
+            template=template,
+            device=device,
+            dtype=dtype,
+            threads=threads,
+            weights=weights,
+            adapter=adapter,
+            model_revision=revision,
+        )
+    )
     from openjev_server.engine.protocol import EngineError
     from openjev_server.self_test import FILE_NAME, SelfTestError
     from openjev_server.self_test import check as compare
 
+    path = file or loaded.bundle.directory / FILE_NAME
     try:
-        result = compare(engine, compiler, file or bundle.directory / FILE_NAME, tolerance=tolerance)
+        result = compare(loaded.engine, loaded.compiler, path, weights_hash=loaded.weights_hash, tolerance=tolerance)
     except (EngineError, SelfTestError) as error:
         raise failed(error) from None
     for problem in result.problems:
         typer.echo(problem)
+    info = loaded.engine.info
     verdict = "FAIL" if result.problems else "ok"
     typer.echo(
         f"{verdict}: {result.questions} answers, the largest difference is {result.difference:.5f} at "
-        f"{result.where!r} (tolerance {result.tolerance:g}, {engine.info.dtype} on {engine.info.device})"
+        f"{result.where!r} (tolerance {result.tolerance:g}, {info.dtype} on {info.device})"
     )
     raise typer.Exit(1 if result.problems else 0)
 
 
-def _loaded(settings: Settings) -> tuple[ModelBundle, Compiler, Engine]:
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    bundle: ModelBundle
+    compiler: Compiler
+    engine: Engine
+    weights_hash: str
+
+
+def _loaded(settings: Settings) -> _Loaded:
     """Raises typer.Exit after saying why not."""
-    from openjev_server.bundle import ModelNotFound, load_bundle, resolve_model
+    from openjev_server.bundle import ModelNotFound, load_bundle, resolve_adapter, resolve_model
     from openjev_server.canvas.compile import Compiler
-    from openjev_server.checkpoint import open_engine
+    from openjev_server.checkpoint import CannotLoad, load_checkpoint
     from openjev_server.cli.device import check_device
     from openjev_server.cli.loading import loading_bar
-    from openjev_server.engine.config import ConfigError
-    from openjev_server.engine.weights import CheckpointError
+    from openjev_server.engine.loading import weights_hash
 
     check_device(settings.device)
     try:
-        bundle = load_bundle(resolve_model(settings.model), template=settings.template)
-        with loading_bar(settings.model) as progress:
-            engine = open_engine(bundle.directory, settings, progress)
-    except (ModelNotFound, CheckpointError, ConfigError, FileNotFoundError) as error:
+        directory = resolve_model(settings.model, revision=settings.model_revision)
+        bundle = load_bundle(directory, template=settings.template)
+        with loading_bar(settings.model, settings.model_revision) as progress:
+            engine = load_checkpoint(directory, settings, progress)
+        files = weights_hash(directory, adapter=resolve_adapter(settings.adapter))
+    except (ModelNotFound, CannotLoad) as error:
         raise failed(error) from None
-    return bundle, Compiler(bundle.tokenizer, bundle.template), engine
+    return _Loaded(bundle, Compiler(bundle.tokenizer, bundle.template), engine, files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openjev_server.cli.failure import failed
-from openjev_server.cli.flags import Layout, Model, Steps, settings_from
+from openjev_server.cli.flags import Layout, Model, Revision, Steps, settings_from
 
 if TYPE_CHECKING:
     from openjev_server.canvas.drawing import Drawing
@@ -24,9 +24,9 @@ PLACEHOLDER = "(the state)"
 
 
 @template.command("list")
-def list_templates(*, model: Model = None) -> None:
+def list_templates(*, model: Model = None, revision: Revision = None) -> None:
     """List the shipped templates, and which of them fit the checkpoint's tokenizer."""
-    settings = settings_from(model=model)
+    settings = settings_from(model=model, model_revision=revision)
     from rich.console import Console
     from rich.table import Table
 
@@ -34,7 +34,7 @@ def list_templates(*, model: Model = None) -> None:
     from openjev_server.canvas.templates import TEMPLATES
 
     try:
-        directory = resolve_model(settings.model)
+        directory = resolve_model(settings.model, revision=settings.model_revision)
         chosen = load_bundle(directory).template.id
     except ModelNotFound as error:
         raise failed(error) from None
@@ -59,11 +59,12 @@ def show(
     questions: Annotated[Path, typer.Option(help="JSON: questions by id, or a whole request.")],
     state: Annotated[str | None, typer.Option(help="File of the state (.json is parsed); - reads stdin.")] = None,
     model: Model = None,
+    revision: Revision = None,
     layout: Layout = None,
     steps: Steps = None,
 ) -> None:
     """Print the prompt and the canvases that questions become, slots marked with their candidate tokens."""
-    settings = settings_from(model=model, layout=layout, steps=steps, template=name)
+    settings = settings_from(model=model, model_revision=revision, layout=layout, steps=steps, template=name)
     from openjev_server.bundle import ModelNotFound, load_bundle, resolve_model
     from openjev_server.canvas.compile import CanvasTooWide, Compiler
     from openjev_server.canvas.compile import Layout as CanvasLayout
@@ -74,7 +75,9 @@ def show(
     from openjev_server.wire.parse import parse_request
 
     try:
-        bundle = load_bundle(resolve_model(settings.model), template=settings.template)
+        bundle = load_bundle(
+            resolve_model(settings.model, revision=settings.model_revision), template=settings.template
+        )
         file = read_questions(str(questions))
         shown = read_state(state) if state is not None else PLACEHOLDER if file.state is None else file.state
         request = parse_request(

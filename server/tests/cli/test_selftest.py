@@ -12,7 +12,7 @@ import torch
 from canvas_tokenizers import GEMMA_CHAT, gemma_named
 from openjev_server.bundle import load_bundle
 from openjev_server.canvas import Compiler
-from openjev_server.engine.loading import load_engine
+from openjev_server.engine.loading import load_engine, weights_hash
 from openjev_server.self_test import FILE_NAME, PROMPTS, SelfTestError, SelfTestResult, check, record
 from random_models import WINDOW, save_random
 from safetensors.torch import load_file, save_file
@@ -27,16 +27,17 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_random(directory, vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=8192)
     tokenizer.save(str(directory / "tokenizer.json"))
     engine = load_engine(directory, device="cpu", dtype="float32")
-    record(
-        engine, Compiler(load_bundle(directory).tokenizer, load_bundle(directory).template), "m", directory / FILE_NAME
-    )
+    bundle = load_bundle(directory)
+    compiler = Compiler(bundle.tokenizer, bundle.template)
+    record(engine, compiler, directory / FILE_NAME, model=bundle.id, weights_hash=weights_hash(directory))
     return directory
 
 
 def checked(directory: Path, file: Path | None = None, *, template: str = "auto", **options: Any) -> SelfTestResult:
     bundle = load_bundle(directory, template=template)
     engine = load_engine(directory, device="cpu", dtype=options.pop("dtype", "float32"))
-    return check(engine, Compiler(bundle.tokenizer, bundle.template), file or directory / FILE_NAME, **options)
+    compiler = Compiler(bundle.tokenizer, bundle.template)
+    return check(engine, compiler, file or directory / FILE_NAME, weights_hash=weights_hash(directory), **options)
 
 
 def test_it_passes_where_it_was_recorded(recorded: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_scaled_layer_is_noticed(recorded: Path, tmp_path: Path) -> None:
     lines = json.loads((broken / FILE_NAME).read_text())
     with pytest.raises(SelfTestError, match="recorded for weights"):
         checked(broken)
-    lines["weights_hash"] = load_engine(broken, device="cpu", dtype="float32").info.weights_hash
+    lines["weights_hash"] = weights_hash(broken)
     (broken / FILE_NAME).write_text(json.dumps(lines))
     assert checked(broken).problems
 
