@@ -134,7 +134,7 @@ def test_a_missing_answer_or_a_changed_one_is_counted(tmp_path: Path) -> None:
         (("--template", "absent.toml"), "absent.toml"),
         (("--model", "no-such-model"), "no-such-model"),
         (("--url", "http://127.0.0.1:9", "--modes", "1"), "not what a server answers"),
-        (("--weights", "int3"), "int3"),
+        (("--weights", "int3"), "--weights"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(tmp_path: Path, flags: tuple[str, ...], reason: str) -> None:
