@@ -19,7 +19,7 @@ import torch
 import triton
 from openjev_server.engine.fused import elementwise, head
 from openjev_server.engine.fused.attention import PassColumns, attend, tile_rows
-from openjev_server.engine.fused.experts import TileShape, experts, tile_shape
+from openjev_server.engine.fused.experts import FLOAT8, INT4, PLAIN, TileShape, experts, tile_shapes
 from openjev_server.engine.fused.routing import route
 from openjev_server.engine.matrix import Float8Matrix, Int4Matrix, Matrix, to_float8, to_int4
 from torch.nn import functional
@@ -81,18 +81,6 @@ def _experts(keep: Callable[..., None], quick: bool) -> None:
     ]
     eights = [(to_float8(a), to_float8(b)) for a, b in sets]
     fours = [(to_int4(a), to_int4(b)) for a, b in sets]
-    shapes = [
-        TileShape(16, 64, 64, 4, 4),
-        TileShape(16, 64, 128, 4, 3),
-        TileShape(32, 64, 64, 4, 4),
-        TileShape(64, 64, 64, 4, 3),
-        TileShape(64, 64, 64, 4, 4),
-        TileShape(64, 64, 128, 8, 3),
-        TileShape(128, 64, 64, 8, 3),
-        TileShape(128, 64, 64, 8, 4),
-        TileShape(128, 128, 64, 8, 3),
-        TileShape(64, 128, 64, 8, 3),
-    ]
     for n in (64, 256, 768, 2048, 8192):
         rows, scores = normal(n, HIDDEN), normal(n, EXPERTS)
         scale = torch.ones(EXPERTS, device=DEVICE)
@@ -101,30 +89,25 @@ def _experts(keep: Callable[..., None], quick: bool) -> None:
         moved = sum(m.numel() for m in sets[0]) * 2 + n * K * (HIDDEN + INNER) * 4
         least = floor(n * K * 3 * HIDDEN * INNER * 2, moved)
         keep(kernel="route", n=n, us=microseconds(lambda _: route(scores, scale, K)))
-        for name, variants in (("bf16", sets), ("float8", eights), ("int4", fours)):
-            for shape in shapes:
-                if (shape.rows == 16 and n > 1024) or (shape.rows == 128 and n < 768):
-                    continue
-                if quick and shape != tile_shape(n * K, EXPERTS):
-                    continue
-                run = _run(rows, routing, variants, shape)
-                try:
-                    wrong = error(run(0).view(n, K, HIDDEN).sum(1), expected)
-                    keep(
-                        kernel="experts", weights=name, n=n, shape=str(shape), error=wrong, us=microseconds(run),
-                        floor_us=least,
-                    )  # fmt: skip
-                except Exception as fault:
-                    keep(kernel="experts", weights=name, n=n, shape=str(shape), failed=str(fault)[:200])
+        for name, form, variants in (("bf16", PLAIN, sets), ("float8", FLOAT8, eights), ("int4", INT4, fours)):
+            chosen = tile_shapes(n * K, EXPERTS, form)
+            others = [tile_shapes(size * EXPERTS, EXPERTS, form) for size in (16, 96, 1000)]
+            for shapes in [chosen] if quick else [chosen, *(other for other in others if other != chosen)]:
+                run = _run(rows, routing, variants, shapes)
+                wrong = error(run(0).view(n, K, HIDDEN).sum(1), expected)
+                keep(
+                    kernel="experts", weights=name, n=n, shapes=str(shapes), chosen=shapes == chosen, error=wrong,
+                    us=microseconds(run), floor_us=least,
+                )  # fmt: skip
         keep(kernel="experts torch grouped_mm", n=n, us=microseconds(_grouped(rows, scores, sets)), floor_us=least)
 
 
 def _run(
-    rows: torch.Tensor, routing: Any, variants: list[tuple[Matrix, Matrix]], shape: TileShape
+    rows: torch.Tensor, routing: Any, variants: list[tuple[Matrix, Matrix]], shapes: tuple[TileShape, TileShape]
 ) -> Callable[[int], torch.Tensor]:
     def run(index: int) -> torch.Tensor:
         first, second = variants[index % len(variants)]
-        return experts(rows, routing, first, second, k=K, silu=False, shape=shape)
+        return experts(rows, routing, first, second, k=K, silu=False, shapes=shapes)
 
     return run
 

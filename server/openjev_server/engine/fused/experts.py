@@ -2,8 +2,7 @@
 
 The first gathers its rows through the routing and applies the activation before it writes; the second multiplies by
 the routing share and writes every entry to its own place, so that nothing has to be sorted back. Weights may be plain,
-FP8 (activations are then quantised too: a scale per row, and per row and block of columns between the two products)
-or 4 bits (dequantised in registers).
+FP8 (the rows are then quantised before either product, a scale each) or 4 bits (dequantised in registers).
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from openjev_server.engine.fused.float8 import quantise_rows
 from openjev_server.engine.fused.routing import Routing
 from openjev_server.engine.matrix import INT4_GROUP, Float8Matrix, Int4Matrix, Matrix
 
-__all__ = ["TileShape", "accumulate_int4", "experts", "tile_shape"]
+__all__ = ["FLOAT8", "INT4", "PLAIN", "TileShape", "accumulate_int4", "experts", "tile_shapes"]
 
 PLAIN, FLOAT8, INT4 = 0, 1, 2
-FLOAT8_BLOCK = 64
-"""Columns of the inner activations that share a row's FP8 scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +33,21 @@ class TileShape:
     stages: int
 
 
-def tile_shape(entries: int, experts: int, form: int = PLAIN) -> TileShape:
-    """Few entries an expert are bound by reading the weights, many by arithmetic.
+def tile_shapes(entries: int, experts: int, form: int = PLAIN) -> tuple[TileShape, TileShape]:
+    """Tiles of the first and of the second product.
 
-    Measured on an H200 at the released sizes (`benchmarks/kernels.py`).
+    Few entries an expert are bound by reading the weights, many by arithmetic. Measured on an H200 at the released
+    sizes (`benchmarks/kernels.py`): FP8 wants twice the depth, as it halves the bytes.
     """
     average = entries / experts
+    depth = 128 if form == FLOAT8 else 64
     if average <= 16:
-        return TileShape(16, 64, 64, 4, 4) if form == INT4 else TileShape(16, 64, 128, 4, 3)
+        depth, stages = (64, 4) if form == INT4 else (128, 3)
+        return TileShape(16, 64, depth, 4, stages), TileShape(16, 128, depth, 4, stages)
     if average <= 96:
-        return TileShape(64, 64, 128, 8, 3) if form == FLOAT8 else TileShape(64, 64, 64, 4, 3)
-    if form == FLOAT8:
-        return TileShape(64, 64, 64, 4, 4)
-    return TileShape(128, 64, 64, 8, 4 if form == INT4 else 3)
+        return TileShape(64, 64, depth, 4, 3), TileShape(64, 128, depth, 4, 3)
+    stages = 4 if form == INT4 else 3
+    return TileShape(128, 64, depth, 8, stages), TileShape(128, 128, depth, 8, stages)
 
 
 def experts(
@@ -59,32 +58,24 @@ def experts(
     *,
     k: int,
     silu: bool,
-    shape: TileShape | None = None,
+    shapes: tuple[TileShape, TileShape] | None = None,
 ) -> torch.Tensor:
     """[n, hidden] -> [n * k, hidden]: every entry's expert output times its share; summing the k is left to the next
     kernel. `gate_up` is [experts, 2 * inner, hidden], `down` [experts, hidden, inner]."""
     n, hidden = rows.shape
     first, second = _Parts.of(gate_up), _Parts.of(down)
-    count, inner = first.rows_and_experts(2)
-    shape = shape or tile_shape(n * k, count, first.format)
-    tiles = min(triton.cdiv(n * k, shape.rows) + count, n * k)
-    scale = rows.new_empty(1, dtype=torch.float32)
-    inner_scale = scale
-    entered: torch.Tensor = rows
-    if first.format == FLOAT8:
-        entered, scale = quantise_rows(rows)
-        inner_scale = torch.empty(n * k, triton.cdiv(inner, FLOAT8_BLOCK), dtype=torch.float32, device=rows.device)
-    kind = torch.float8_e4m3fn if second.format == FLOAT8 else rows.dtype
-    between = torch.empty(n * k, inner, dtype=kind, device=rows.device)
-    columns = FLOAT8_BLOCK if second.format == FLOAT8 else shape.columns
-    _gate_up[(tiles * triton.cdiv(inner, columns),)](
+    count, inner = first.values.shape[0], first.values.shape[1] // 2
+    one, two = shapes or tile_shapes(n * k, count, first.format)
+    tiles = min(triton.cdiv(n * k, one.rows) + count, n * k)
+    entered, scale = quantise_rows(rows) if first.format == FLOAT8 else (rows, rows)
+    between = torch.empty(n * k, inner, dtype=rows.dtype, device=rows.device)
+    _gate_up[(tiles * triton.cdiv(inner, one.columns),)](
         entered,
         scale,
         first.values,
         first.scale,
         first.low,
         between,
-        inner_scale,
         routing.entries,
         routing.counts,
         CHOICES=k,
@@ -92,20 +83,20 @@ def experts(
         INNER=inner,
         EXPERTS=count,
         FORMAT=first.format,
-        NEXT_FLOAT8=second.format == FLOAT8,
         SILU=silu,
-        ROWS=shape.rows,
-        COLUMNS=columns,
-        DEPTH=shape.depth,
+        ROWS=one.rows,
+        COLUMNS=one.columns,
+        DEPTH=one.depth,
         GROUP=INT4_GROUP,
-        num_warps=shape.warps,
-        num_stages=shape.stages,
+        num_warps=one.warps,
+        num_stages=one.stages,
     )
+    entered, scale = quantise_rows(between) if second.format == FLOAT8 else (between, between)
+    tiles = min(triton.cdiv(n * k, two.rows) + count, n * k)
     out = torch.empty(n * k, hidden, dtype=rows.dtype, device=rows.device)
-    wide = 2 * shape.columns
-    _down[(tiles * triton.cdiv(hidden, wide),)](
-        between,
-        inner_scale,
+    _down[(tiles * triton.cdiv(hidden, two.columns),)](
+        entered,
+        scale,
         second.values,
         second.scale,
         second.low,
@@ -117,12 +108,12 @@ def experts(
         INNER=inner,
         EXPERTS=count,
         FORMAT=second.format,
-        ROWS=shape.rows,
-        COLUMNS=wide,
-        DEPTH=FLOAT8_BLOCK if second.format == FLOAT8 else shape.depth,
+        ROWS=two.rows,
+        COLUMNS=two.columns,
+        DEPTH=two.depth,
         GROUP=INT4_GROUP,
-        num_warps=shape.warps,
-        num_stages=shape.stages,
+        num_warps=two.warps,
+        num_stages=two.stages,
     )
     return out
 
@@ -141,9 +132,6 @@ class _Parts:
         if isinstance(matrix, Int4Matrix):
             return _Parts(INT4, matrix.packed, matrix.scale, matrix.low)
         return _Parts(PLAIN, matrix, matrix, matrix)
-
-    def rows_and_experts(self, fused: int) -> tuple[int, int]:
-        return self.values.shape[0], self.values.shape[1] // fused
 
 
 @triton.jit
@@ -202,7 +190,6 @@ def _gate_up(
     scales,
     lows,
     between,
-    between_scales,
     entries,
     counts,
     CHOICES: tl.constexpr,
@@ -210,7 +197,6 @@ def _gate_up(
     INNER: tl.constexpr,
     EXPERTS: tl.constexpr,
     FORMAT: tl.constexpr,
-    NEXT_FLOAT8: tl.constexpr,
     SILU: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -256,11 +242,6 @@ def _gate_up(
     result = acted * up
     to = place[:, None].to(tl.int64) * INNER + column[None, :]
     mask = inside[:, None] & ok[None, :]
-    if NEXT_FLOAT8:
-        scale = tl.maximum(tl.max(tl.where(mask, tl.abs(result), 0.0), 1) / 448.0, 1e-30)
-        result = result / scale[:, None]
-        block = place.to(tl.int64) * across + tl.program_id(0) % across
-        tl.store(between_scales + block, scale, mask=inside)
     tl.store(between + to, result.to(between.dtype.element_ty), mask=mask)
 
 
@@ -305,15 +286,9 @@ def _down(
         for start in range(0, INNER, DEPTH):
             deep = start + tl.arange(0, DEPTH)
             x = _rows(from_row, deep, inside, INNER, DEPTH)
-            if FORMAT == 1:
-                block = tl.zeros([ROWS, COLUMNS], tl.float32)
-                block = _plain(x, weights, row, deep, ok, block, DEPTH, INNER)
-                blocks: tl.constexpr = (INNER + DEPTH - 1) // DEPTH
-                at = place.to(tl.int64) * blocks + start // DEPTH
-                sums += block * tl.load(between_scales + at, mask=inside, other=0.0)[:, None]
-            else:
-                sums = _plain(x, weights, row, deep, ok, sums, DEPTH, INNER)
+            sums = _plain(x, weights, row, deep, ok, sums, DEPTH, INNER)
     if FORMAT == 1:
+        sums = sums * tl.load(between_scales + place, mask=inside, other=0.0)[:, None]
         sums = sums * tl.load(scales + row, mask=ok, other=0.0)[None, :]
     entry = tl.load(entries + place, mask=inside, other=0)
     share = tl.load(shares + entry, mask=inside, other=0.0)

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from openjev_server.engine.fused.experts import TileShape, experts, tile_shape
+from openjev_server.engine.fused.experts import TileShape, experts, tile_shapes
 from openjev_server.engine.fused.float8 import quantise_rows
 from openjev_server.engine.fused.routing import route
 from openjev_server.engine.matrix import Matrix, dequantised, to_float8, to_int4
@@ -55,14 +55,14 @@ def test_experts_equal_a_loop_over_rows(shape: TileShape | None, silu: bool, dev
     rows = normal(3, 37, HIDDEN).to(device)
     gate_up = (normal(4, EXPERTS, 2 * INNER, HIDDEN) * 0.1).to(device)
     down = (normal(5, EXPERTS, HIDDEN, INNER) * 0.1).to(device)
-    out = experts(rows, route(scores, scale, K), gate_up, down, k=K, silu=silu, shape=shape)
+    out = experts(rows, route(scores, scale, K), gate_up, down, k=K, silu=silu, shapes=shape and (shape, shape))
     assert torch.allclose(out, reference(rows, scores, scale, gate_up, down, silu), atol=1e-4)
 
 
 @pytest.mark.parametrize(("quantise", "bound"), [(to_int4, 1e-5), (to_float8, 5e-2)])
 def test_quantised_experts(quantise: Callable[[torch.Tensor], Matrix], bound: float, device: torch.device) -> None:
-    """4 bits against the same weights dequantised; FP8 rounds the activations as well, to three bits of mantissa (the
-    interpreter cuts them off, which doubles the error)."""
+    """4 bits against the same weights dequantised; FP8 rounds the activations as well, to three bits of mantissa (and
+    the interpreter rounds some of them wrongly)."""
     bound *= 1 if device.type == "cuda" else 2
     scores, scale = routed(37, device)
     rows = normal(3, 37, HIDDEN).to(device)
@@ -77,9 +77,13 @@ def test_rows_in_float8(device: torch.device) -> None:
     rows = normal(6, 5, 96).to(device)
     rows[3] = 0
     values, scale = quantise_rows(rows)
-    step = rows.abs() / (16 if device.type == "cuda" else 8)  # the interpreter cuts off where the GPU rounds
-    assert ((values.float() * scale[:, None] - rows).abs() <= step + scale[:, None] * 2**-6).all()
+    wrong = (values.float() * scale[:, None] - rows).abs() > rows.abs() / 16 + scale[:, None] * 2**-9
+    if device.type == "cpu":
+        # Triton's interpreter loses the carry where rounding reaches the next power of two.
+        wrong &= torch.frexp(rows / scale[:, None]).mantissa.abs() < 31 / 32
+    assert not wrong.any()
 
 
 def test_few_entries_get_small_tiles() -> None:
-    assert tile_shape(128, 128).rows == 16 < tile_shape(8192, 128).rows < tile_shape(65536, 128).rows == 128
+    rows = [[shape.rows for shape in tile_shapes(entries, 128)] for entries in (128, 8192, 65536)]
+    assert rows == [[16, 16], [64, 64], [128, 128]]
