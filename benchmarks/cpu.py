@@ -37,8 +37,6 @@ from benchmarks.results import DIRECTORY, machine, spread, write_json
 
 __all__ = ["Stock", "main"]
 
-STATE_TOKENS = 500
-
 
 class Stock:
     """transformers' class on an exported checkpoint, asked for the candidates' log-probabilities at the slots."""
@@ -109,12 +107,12 @@ def _candidates(request: EngineRequest, logits: torch.Tensor) -> list[list[float
     ]
 
 
-def _requests(compiler: Compiler, number: int, steps: int) -> EngineRequest:
-    """`latency.request(number)`, whose state is cut to 500 tokens."""
+def _request(compiler: Compiler, number: int, steps: int, state: int) -> EngineRequest:
+    """`latency.request(number)` with its state cut to so many tokens."""
     body = latency.request(number)
     parsed = parse_request(body, unknown_fields="reject")
     made = compiler.compile(parsed.state, parsed.questions, steps=steps).request
-    return replace(made, state=np.concatenate([made.state[: STATE_TOKENS - 1], made.state[-1:]]))
+    return replace(made, state=np.concatenate([made.state[: state - 1], made.state[-1:]]))
 
 
 def _ours(engine: Engine, request: EngineRequest) -> list[list[float]]:
@@ -130,8 +128,8 @@ def _timed(call: Callable[[EngineRequest], list[list[float]]], request: EngineRe
     return 1000 * (time.perf_counter() - started), said
 
 
-def measure(engine: Engine, stock: Stock, compiler: Compiler, *, steps: int, rounds: int, first: int) -> dict[str, Any]:
-    """Milliseconds of every way, and how far their answers lie apart."""
+def measure(engine: Engine, stock: Stock, requests: Sequence[EngineRequest]) -> dict[str, Any]:
+    """Milliseconds of every way, and how far their answers lie apart. The first request is to warm up."""
     ways: dict[str, Callable[[EngineRequest], list[list[float]]]] = {
         "ours": lambda request: _ours(engine, request),
         "repeated": lambda request: _ours(engine, request),
@@ -140,8 +138,7 @@ def measure(engine: Engine, stock: Stock, compiler: Compiler, *, steps: int, rou
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     apart = {"padded_batch": 0.0, "expanded_cache": 0.0}
-    for number in range(rounds + 1):
-        request = _requests(compiler, first + number, steps)
+    for number, request in enumerate(requests):
         said = {}
         for name, way in ways.items():
             took, said[name] = _timed(way, request)
@@ -152,7 +149,7 @@ def measure(engine: Engine, stock: Stock, compiler: Compiler, *, steps: int, rou
             apart[name] = max(largest, *(float(np.abs(np.subtract(a, b)).max()) for a, b in pairs))
     median = {name: float(np.median(values)) for name, values in times.items()}
     return {
-        "steps": steps,
+        "steps": requests[0].steps,
         "ms": {name: spread(values, 1) for name, values in times.items()},
         "times_faster_than_padded_batch": round(median["padded_batch"] / median["ours"], 2),
         "times_faster_than_expanded_cache": round(median["expanded_cache"] / median["ours"], 2),
@@ -165,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", default="auto", help="of both (default %(default)s: what the engine prefers)")
     parser.add_argument("--weights", default="auto", help="the engine's (default %(default)s)")
+    parser.add_argument("--state", type=int, default=500, help="tokens of the state (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="measured, after one to warm up")
     parser.add_argument("--json", type=Path, default=DIRECTORY / "cpu.json", help="default %(default)s")
     chosen = parser.parse_args(arguments)
@@ -178,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="openjev-export-") as scratch:
         export(directory, Path(scratch) / "exported", dtype=dtype)
         stock = Stock(Path(scratch) / "exported", dtype)
-    sample = _requests(compiler, 0, 1)
+    sample = _request(compiler, 0, 1, chosen.state)
     result: dict[str, Any] = {
         "machine": machine(),
         "isa": os.environ.get("ONEDNN_MAX_CPU_ISA", "as the processor has it"),
@@ -189,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "steps": [],
     }
     for steps in (1, 2):
-        result["steps"].append(measure(engine, stock, compiler, steps=steps, rounds=chosen.rounds, first=1000 * steps))
+        numbers = range(1000 * steps, 1000 * steps + chosen.rounds + 1)
+        requests = [_request(compiler, number, steps, chosen.state) for number in numbers]
+        result["steps"].append(measure(engine, stock, requests))
         write_json(chosen.json, result)
         print(result["steps"][-1], flush=True)
     return 0
