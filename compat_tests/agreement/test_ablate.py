@@ -12,7 +12,7 @@ from agreement.released import save_released
 from openjev_compat import local_model
 from openjev_compat.ablate import compare_variant
 from openjev_compat.ablate_cli import app
-from openjev_compat.local_model import Load, LocalModel
+from openjev_compat.local_model import Load, LocalModel, Setup
 from openjev_compat.store import write_fixtures
 from openjev_compat.variants import FACTORS, base_setup, variants
 from openjev_server.canvas import OPENJEV_LITERAL, SEED, Compiler, Template
@@ -97,11 +97,27 @@ def test_each_variant_changes_one_thing(released: Path) -> None:
     assert len({variant.setup.name for variant in found}) == len(found)
     for variant in found:
         setup = variant.setup
-        differing = {name for name in ("layout", "steps", "replicas") if getattr(setup, name) != getattr(base, name)}
+        differing = {
+            name for name in ("layout", "steps", "replicas", "noise") if getattr(setup, name) != getattr(base, name)
+        }
         if setup.template != base.template:
             differing.add("template")
-        allowed = {"base": 0, "weights": 0, "seed": 3}.get(variant.factor, 2 if "grouped, 1" in setup.name else 1)
+        allowed = {"base": 0, "weights": 0, "seed": 4}.get(variant.factor, 2 if "grouped, 1" in setup.name else 1)
         assert len(differing) <= allowed, setup.name
+
+
+def test_what_follows_the_first_step_is_compared_under_equal_noise(released: Path) -> None:
+    model = LocalModel(Load(str(released)))
+    base = base_setup(model.template(OPENJEV_LITERAL.id))
+    question = Choice("c", "Who?", (Option("buyer"), Option("seller")))
+
+    def canvas(setup: Setup) -> list[int]:
+        compiler = Compiler(model.tokenizer, setup.template, noise=setup.noise)
+        return compiler.compile("The state.", [question], steps=2).request.blocks[0].canvases[0].tolist()
+
+    found = variants(base, None)
+    assert all(canvas(v.setup) == canvas(base) for v in found if v.factor in ("conditioning", "steps", "weights"))
+    assert all(canvas(v.setup) != canvas(base) for v in found if v.setup.name == "other noise")
 
 
 def test_the_instructions_come_first_in_the_words_of_the_default(released: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_server import LiveServer
 from openjev_compat import local_model
 from openjev_compat.cases import import_cases
 from openjev_compat.fixture import Fixture
@@ -102,6 +103,16 @@ def test_a_model_that_is_not_the_released_one_fails_and_one_that_answers_the_sam
     assert "PASS: the seed is reproduced" in passed.output
     one = reproduce(cases, make_recorded(tmp_path, cases, own), out, "--modes", "2", "--nodes", "1")
     assert "A part of the public questions, 3 of 4" in one.output.replace("\n", " ")
+
+
+def test_our_own_modes_of_a_running_server(tmp_path: Path, server: LiveServer) -> None:
+    cases = make_cases(tmp_path)
+    flags = ("--url", server.url, "--modes", "4,5")
+    done = reproduce(cases, make_recorded(tmp_path, cases), tmp_path / "out", *flags)
+    assert done.exit_code == 0, done.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert [outcome["answered"] for outcome in report["outcomes"]] == [4, 4]
+    assert report["passed"] is None
 
 
 def test_a_missing_answer_or_a_changed_one_is_counted(tmp_path: Path) -> None:

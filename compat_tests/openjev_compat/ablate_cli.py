@@ -34,7 +34,7 @@ def ablate(
     template: Annotated[str, typer.Option(help="The template to start from.")] = "auto",
     only: Annotated[
         str | None,
-        typer.Option(help="Of thought, tail, width, order, layout, steps, replicas, conditioning, weights, seed."),
+        typer.Option(help="Of thought, tail, width, order, layout, steps, noise, conditioning, weights, seed."),
     ] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Only the first so many nodes (requests).")] = None,
     out: Annotated[Path, typer.Option(help="Directory of the answers and reports; a run goes on there.")] = Path(

@@ -62,6 +62,8 @@ class Setup:
     layout: Layout
     steps: int
     replicas: int = 1
+    noise: str = ""
+    """What the slots' noise is drawn for; empty: the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class LocalModel:
         """What answers are marked with, also to resume only the same."""
         load = self._load
         how = f"{setup.template.id}/{setup.template.hash}, {setup.layout}, {setup.steps} steps"
+        how += f", noise of {setup.noise}" if setup.noise else ""
         return f"{self.id}@{self.weights_hash}, {how}, {setup.replicas} replicas, {load.dtype}, weights {load.weights}"
 
     def run(self, setup: Setup, asks: Sequence[Ask], journal: Journal, done: Callable[[], None]) -> Run:
@@ -179,7 +182,7 @@ class LocalModel:
 
     def _batches(self, setup: Setup, asks: Sequence[Ask], failures: list[str]) -> Iterator[list[_Compiled]]:
         """Compiled nodes, as many at a time as make a pass full."""
-        compiler = Compiler(self.tokenizer, setup.template)
+        compiler = Compiler(self.tokenizer, setup.template, noise=setup.noise)
         batch: list[_Compiled] = []
         tokens = 0
         for ask in asks:

@@ -51,7 +51,8 @@ class Variant:
 
 
 def base_setup(template: Template) -> Setup:
-    return Setup("base", template, Layout.ISOLATED, steps=2)
+    """Noise is that of the base's template for all: where text and canvas are the base's, so is their noise."""
+    return Setup("base", template, Layout.ISOLATED, steps=2, noise=f"{template.id}/{template.hash}")
 
 
 def variants(base: Setup, seed: Template | None) -> list[Variant]:
@@ -113,7 +114,9 @@ def _steps(base: Setup) -> Iterator[Setup]:
         yield replace(base, name=f"{steps} steps" if steps > 1 else "1 step", steps=steps)
 
 
-def _replicas(base: Setup) -> Iterator[Setup]:
+def _noise(base: Setup) -> Iterator[Setup]:
+    """What chance alone changes: the floor under every other row, most of which have other noise too."""
+    yield replace(base, name="other noise", noise=f"other than {base.noise}")
     yield replace(base, name=f"{REPLICAS} noise replicas", replicas=REPLICAS)
 
 
@@ -140,7 +143,7 @@ FACTORS: Mapping[str, Callable[[Setup], Iterator[Setup]]] = {
     "order": _order,
     "layout": _layout,
     "steps": _steps,
-    "replicas": _replicas,
+    "noise": _noise,
     "conditioning": _conditioning,
     "weights": _none,
     "seed": _none,

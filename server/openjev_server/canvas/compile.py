@@ -69,8 +69,9 @@ class Compiler:
     """Compiles requests for one tokenizer and template; thread-safe.
 
     `cache_bytes` bounds the arrays kept for questions that come again about other states, `max_canvas_tokens` the
-    width of one question's canvas. Raises UnknownControlToken where the tokenizer lacks what the template places, and
-    PromptError for a template's prompt that is not Jinja.
+    width of one question's canvas. Noise is drawn for `noise`, the template's id and hash where that is empty: equal
+    noise for templates that differ, or other noise for the same one. Raises UnknownControlToken where the tokenizer
+    lacks what the template places, and PromptError for a template's prompt that is not Jinja.
     """
 
     def __init__(
@@ -80,10 +81,12 @@ class Compiler:
         *,
         cache_bytes: int = 64 * 2**20,
         max_canvas_tokens: int = 4096,
+        noise: str = "",
     ) -> None:
         self.tokenizer = tokenizer.guarding(_controls(template))
         self.template = template
         self._planner = Planner(self.tokenizer, template, max_width=max_canvas_tokens)
+        self._noise_key = noise or f"{template.id}/{template.hash}"
         self._prompt = Prompt(template.prompt) if template.prompt else None
         self._plans: WeightedCache[tuple[BlockPlan, ...]] = WeightedCache(cache_bytes)
 
@@ -155,7 +158,7 @@ class Compiler:
     def _noise(self, state: Int32) -> NoiseSource:
         if self.template.noise is Noise.SHARED:
             return SharedNoise(np.arange(self.tokenizer.vocab_size, dtype=np.int32))
-        return HashedNoise(f"{self.template.id}/{self.template.hash}", state, self.tokenizer.plain)
+        return HashedNoise(self._noise_key, state, self.tokenizer.plain)
 
     def _prompts(
         self, prompt: Prompt, state: Text, questions: Sequence[Question], plans: Sequence[BlockPlan], layout: Layout
