@@ -10,8 +10,9 @@ from typing import Any
 
 from openjev_server.engine.released import RELEASED
 
-__all__ = ["BackboneConfig", "ConfigError", "LayerConfig", "RopeConfig"]
+__all__ = ["BackboneConfig", "ConfigError", "LayerConfig", "RopeConfig", "read_config"]
 
+MODEL_TYPE = "diffusion_gemma"
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 # transformers' class defaults (DiffusionGemmaTextConfig, 5.17): a released config may leave them out.
@@ -87,9 +88,8 @@ class BackboneConfig:
 
     @staticmethod
     def from_directory(directory: Path) -> BackboneConfig:
-        """Reads `config.json`. Raises ConfigError (an unsupported value) or OSError (no such file)."""
-        raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        return BackboneConfig.from_dict(raw)
+        """Reads `config.json`. Raises ConfigError (an unsupported value) or FileNotFoundError."""
+        return BackboneConfig.from_dict(read_config(directory))
 
     @staticmethod
     def from_dict(raw: Mapping[str, Any]) -> BackboneConfig:
@@ -99,6 +99,8 @@ class BackboneConfig:
         claim to be: a wrong window or rope base would give wrong answers without a word.
         """
         text = raw.get("text_config", raw)
+        if raw.get("model_type", MODEL_TYPE) not in (MODEL_TYPE, f"{MODEL_TYPE}_text"):
+            raise ConfigError(f"config.json is of model_type {raw['model_type']!r}: only {MODEL_TYPE} is served")
         if raw.get("tie_word_embeddings", True) is not True:
             raise ConfigError("config.json: tie_word_embeddings must be true: encoder, decoder and head share weights")
         try:
@@ -109,6 +111,18 @@ class BackboneConfig:
             if all(text[key] == released[key] for key in IDENTIFYING) and (faults := _differences(config, released)):
                 raise ConfigError(f"config.json has the sizes of {name}, but {'; '.join(faults)}")
         return config
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """`config.json`, parsed. Raises ConfigError when it is not JSON, FileNotFoundError when it is not there."""
+    path = directory / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"no config.json in {directory}")
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"config.json cannot be read: {error}") from error
+    return raw
 
 
 def _read(text: Mapping[str, Any]) -> BackboneConfig:

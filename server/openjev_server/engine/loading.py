@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from openjev_server.engine.adapter import ADAPTER_CONFIG, Adapter, read_adapter
 from openjev_server.engine.assemble import assemble
 from openjev_server.engine.backbone import Backbone
-from openjev_server.engine.config import BackboneConfig, ConfigError
+from openjev_server.engine.config import BackboneConfig, ConfigError, read_config
 from openjev_server.engine.formats import Stored, WeightFormat, stored_format
 from openjev_server.engine.matrix import INT4_GROUP
-from openjev_server.engine.placing import place, read_wanted
+from openjev_server.engine.placing import place, planned_bytes, read_wanted
 from openjev_server.engine.plan import Plan, plan_checkpoint
 from openjev_server.engine.protocol import EngineInfo
 from openjev_server.engine.quantised import FILE_NAME, EmbeddedSource
@@ -29,6 +27,7 @@ from openjev_server.engine.weights import CheckpointError
 
 __all__ = [
     "Checkpoint",
+    "check_memory",
     "choose_device",
     "choose_dtype",
     "choose_weights",
@@ -115,7 +114,7 @@ def open_checkpoint(directory: Path, *, adapter: Path | None = None) -> Checkpoi
         CheckpointError: a file cannot be read or is incomplete, or the adapter does not fit.
         FileNotFoundError: there is no config.json, or there are no weights.
     """
-    raw: dict[str, Any] = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    raw = read_config(directory)
     config = BackboneConfig.from_dict(raw)
     stored = stored_format(raw)
     shapes = tensor_shapes(config)
@@ -141,6 +140,9 @@ def load_backbone(
     """Reads, checks and places every tensor. Raises CheckpointError naming what is wrong."""
     if checkpoint.plan.faults:
         raise CheckpointError(checkpoint.plan.faults)
+    if device.type == "cuda" and checkpoint.source.maps:
+        needed = planned_bytes(checkpoint.plan, weights, dtype)
+        check_memory(needed, torch.cuda.mem_get_info(device)[0], str(device))
     placed = place(
         checkpoint.config,
         checkpoint.plan,
@@ -154,6 +156,15 @@ def load_backbone(
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what conversions took: the state cache is sized by the memory that is free
     return Backbone(checkpoint.config, placed)
+
+
+def check_memory(needed: int, free: int, device: str) -> None:
+    """Raises CheckpointError where the weights alone do not fit: found out before 50 GB have been read."""
+    if needed > free:
+        raise CheckpointError(
+            f"the weights take {needed / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} GiB free: "
+            "OPENJEV_WEIGHTS=float8 halves most of them, int4 leaves a good quarter"
+        )
 
 
 def read_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:

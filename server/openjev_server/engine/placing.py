@@ -21,7 +21,7 @@ from openjev_server.engine.tensors import DECODER, ENCODER_LAYERS, LAYER_NORMS, 
 from openjev_server.engine.values import ValueCheck
 from openjev_server.engine.weights import BackboneWeights, CheckpointError, LayerWeights, SelfConditioningWeights
 
-__all__ = ["place", "read_wanted"]
+__all__ = ["place", "planned_bytes", "read_wanted"]
 
 PIECE_VALUES = 1 << 26
 """How many values of a tensor are on their way at once: 256 MiB in float32, a few times over while quantising."""
@@ -36,6 +36,7 @@ LAYER_MATRICES = {
 }
 """Matrix of `LayerWeights` -> the tensors stacked in it."""
 CONDITIONING = f"{DECODER}self_conditioning."
+LAYERS = f"{DECODER}layers."
 
 
 class _Builder(Protocol):
@@ -156,6 +157,26 @@ def place(
     if faults:
         raise CheckpointError(faults)
     return _assemble(config, {key: builder.finished() for key, builder in builders.items()})
+
+
+def planned_bytes(plan: Plan, weights: WeightFormat, dtype: torch.dtype) -> int:
+    """What the placed tensors will take on the device."""
+    matrices = tuple(f".{tensor}" for tensors in LAYER_MATRICES.values() for tensor in tensors)
+    total = 0.0
+    for tensor in plan.wanted:
+        values = torch.Size(tensor.shape).numel()
+        kept = (
+            weights if tensor.name.endswith(tuple(quantised)) and tensor.name.startswith(LAYERS) else WeightFormat.PLAIN
+        )
+        if len(tensor.shape) == 1:
+            total += 4 * values
+        elif kept is WeightFormat.PLAIN:
+            total += dtype.itemsize * values
+        elif kept is WeightFormat.FLOAT8:
+            total += values * (1 + 4 / tensor.shape[-1])
+        else:
+            total += values * (0.5 + 2 * dtype.itemsize / INT4_GROUP)
+    return round(total)
 
 
 def read_wanted(source: TensorSource, tensor: Wanted, adapter: Adapter | None) -> torch.Tensor:

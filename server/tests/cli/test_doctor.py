@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from canvas_tokenizers import GEMMA_CHAT, gemma_named
 from openjev_server.bundle import EMBEDDED_MODEL, load_bundle, resolve_model
 from openjev_server.canvas.compile import Compiler
 from openjev_server.doctor import Status, effective_settings, unsafe_settings
+from openjev_server.engine.config import BackboneConfig
 from openjev_server.engine.loading import load_engine
+from openjev_server.engine.tensors import SKIPPED_PREFIXES, tensor_shapes
 from openjev_server.self_check import FILE_NAME, QUESTIONS, record, run_self_check
 from openjev_server.settings import Settings
+from random_models import save_random
+from safetensors.torch import load_file, save_file
 
 from .conftest import Run
 
@@ -118,3 +124,80 @@ def test_a_damaged_checkpoint_is_broken(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "does not load" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint of the released kind."""
+    directory = tmp_path_factory.mktemp("released")
+    save_random(directory, vocab_size=512)
+    gemma_named().save(str(directory / "tokenizer.json"))
+    (directory / "chat_template.jinja").write_text(GEMMA_CHAT)
+    return directory
+
+
+def findings_of(done: Any) -> dict[str, Any]:
+    return {finding["topic"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+def test_the_tensors_are_reported(run: Run, released: Path) -> None:
+    done = run("doctor", "--json", "--model", str(released), "--weights", "float8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    findings = findings_of(done)
+    tensors = findings["tensors"]["data"]
+    assert tensors["faults"] == []
+    assert tensors["consumed"] == len(tensor_shapes(BackboneConfig.from_directory(released)))
+    assert set(tensors["skipped"]) == set(SKIPPED_PREFIXES)
+    assert tensors["bytes_by_dtype"].keys() == {"F32"}
+    assert findings["chat template"]["data"] == {"present": True}
+
+
+def test_a_configuration_of_another_model_is_said(run: Run, released: Path, tmp_path: Path) -> None:
+    shutil.copy(released / "tokenizer.json", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 512}))
+    done = run("doctor", "--model", str(tmp_path))
+    assert done.returncode == 1
+    assert "model_type 'llama'" in " ".join(done.stdout.split())
+
+
+def test_every_fault_is_named(run: Run, released: Path, tmp_path: Path) -> None:
+    for path in released.iterdir():
+        shutil.copy(path, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    gone = [name for name in tensors if name.startswith("model.decoder.layers.1.mlp.")]
+    save_file({name: t for name, t in tensors.items() if name not in gone}, tmp_path / "model.safetensors")
+    done = run("doctor", "--json", "--model", str(tmp_path))
+    assert done.returncode == 1
+    findings = findings_of(done)
+    assert findings["tensors"]["data"]["faults"] == [f"{name} is missing" for name in sorted(gone, key=place_of)]
+    assert findings["checkpoint"]["data"]["faults"] == findings["tensors"]["data"]["faults"]
+
+
+def place_of(name: str) -> int:
+    return ["gate", "up", "down"].index(name.split(".")[-2].removesuffix("_proj"))
+
+
+def test_an_adapter_is_merged_by_export(run: Run, released: Path, tmp_path: Path) -> None:
+    name = "model.decoder.layers.1.self_attn.q_proj"
+    weight = load_file(released / "model.safetensors")[f"{name}.weight"]
+    low = {"A": torch.ones(1, weight.shape[1]), "B": torch.ones(weight.shape[0], 1)}
+    (tmp_path / "adapter").mkdir()
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 2}
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    made = {f"base_model.model.{name}.lora_{part}.weight": tensor for part, tensor in low.items()}
+    save_file(made, tmp_path / "adapter" / "adapter_model.safetensors")
+    flags = ("--model", str(released), "--adapter", str(tmp_path / "adapter"))
+    done = run("export", str(tmp_path / "merged"), *flags)
+    assert done.returncode == 0, done.stderr
+    merged = load_file(tmp_path / "merged" / "model.safetensors")
+    torch.testing.assert_close(merged[f"{name}.weight"], weight + 2)
+    findings = findings_of(run("doctor", "--json", *flags))
+    assert findings["tensors"]["text"].endswith("1 changed by the adapter")
+
+
+def test_a_tokenizer_of_another_model_is_refused(run: Run, tmp_path: Path) -> None:
+    save_random(tmp_path, vocab_size=96)
+    gemma_named().save(str(tmp_path / "tokenizer.json"))
+    done = run("doctor", "--model", str(tmp_path))
+    assert done.returncode == 1
+    assert "another model's tokenizer" in " ".join(done.stdout.split())

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 import torch
 from openjev_server.engine.config import ConfigError
 from openjev_server.engine.formats import Stored, WeightFormat, stored_format
-from openjev_server.engine.loading import load_backbone, load_engine, open_checkpoint
-from openjev_server.engine.matrix import Float8Matrix, Int4Matrix, dequantised, to_float8, to_int4
+from openjev_server.engine.loading import check_memory, load_backbone, load_engine, open_checkpoint
+from openjev_server.engine.matrix import Float8Matrix, Int4Matrix, dequantised, stored_bytes, to_float8, to_int4
+from openjev_server.engine.placing import planned_bytes
 from openjev_server.engine.protocol import EngineResult
-from openjev_server.engine.weights import BackboneWeights, CheckpointError
+from openjev_server.engine.weights import BackboneWeights, CheckpointError, LayerWeights
 from random_models import random_block, random_request, save_random
 from safetensors.torch import load_file, save_file
 
@@ -167,6 +169,27 @@ def test_answers_are_those_of_the_plain_weights(plain: Path, published: Path) ->
     hashes = [engine.info.weights_hash for engine in engines.values()]
     assert hashes[0] == hashes[1]  # the same numbers
     assert len(set(hashes)) == 3  # quantised while loading: other weights, and a calibration of their own
+
+
+@pytest.mark.parametrize("weights", list(WeightFormat))
+def test_the_memory_that_weights_will_take_is_known_before(plain: Path, weights: WeightFormat) -> None:
+    with closing(open_checkpoint(plain)) as checkpoint:
+        planned = planned_bytes(checkpoint.plan, weights, torch.bfloat16)
+        placed = load_backbone(checkpoint, device=torch.device("cpu"), dtype=torch.bfloat16, weights=weights).weights
+    held = sum(stored_bytes(t) for t in (placed.embedding, placed.norm))
+    conditioning = placed.self_conditioning
+    held += sum(stored_bytes(t) for t in (conditioning.norm, conditioning.gate_up, conditioning.down))
+    for layer in placed.layers:
+        held += sum(stored_bytes(t) for t in layer.norms.values()) + 2 * 4
+        names = (field.name for field in fields(LayerWeights))
+        held += sum(stored_bytes(getattr(layer, name)) for name in names if "scalar" not in name and name != "norms")
+    assert planned == held
+
+
+def test_a_device_that_is_too_small_is_said() -> None:
+    check_memory(10 << 30, 11 << 30, "cuda:0")
+    with pytest.raises(CheckpointError, match=r"take 47\.1 GiB and cuda:0 has 23\.5 GiB free: OPENJEV_WEIGHTS=float8"):
+        check_memory(int(47.1 * 2**30), int(23.5 * 2**30), "cuda:0")
 
 
 def test_widths_that_4_bit_groups_do_not_divide_are_named(tmp_path: Path) -> None:
