@@ -165,9 +165,8 @@ def planned_bytes(plan: Plan, weights: WeightFormat, dtype: torch.dtype) -> int:
     total = 0.0
     for tensor in plan.wanted:
         values = torch.Size(tensor.shape).numel()
-        kept = (
-            weights if tensor.name.endswith(tuple(quantised)) and tensor.name.startswith(LAYERS) else WeightFormat.PLAIN
-        )
+        quantised = tensor.name.startswith(LAYERS) and tensor.name.endswith(matrices)
+        kept = weights if quantised else WeightFormat.PLAIN
         if len(tensor.shape) == 1:
             total += 4 * values
         elif kept is WeightFormat.PLAIN:
