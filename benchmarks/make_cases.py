@@ -4,7 +4,7 @@ texts of our own: to run `openjev reproduce-seed` and `openjev ablate` end to en
     python benchmarks/make_cases.py OUT_DIR [--scale 0.02] [--tokenizer DIR]
 
 What a model answers to these texts means nothing. Their lengths are like those of the recorded runs: 46 nodes of one
-document each, from a few hundred to 20,000 tokens, so that 56 grouped canvases read about 300,000 prompt tokens.
+document each, from a few hundred to 18,000 tokens, so that the grouped canvases read about 300,000 prompt tokens.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ RECORDED = ROOT / "fixtures" / "jev" / "public_evals.jsonl"
 SEED = ROOT / "fixtures" / "seed" / "public_evals_1step.jsonl"
 
 # Prompt tokens of the 56 grouped canvases of the recorded runs, from its 12 batches sorted by length: how many, and
-# the mean of each batch. The 16 longest are taken to be those of the five invoice documents and one more.
-SHORTER = (*[377] * 8, *[619] * 8, *[1343] * 8, *[2347] * 8, *[3316] * 8, 7671)
-INVOICES = {"ap_00149": 17_900, "ap_00074": 15_600, "ap_00198": 15_000, "ap_00246": 7_700, "ap_00225": 12_800}
+# the mean of each batch. The 16 longest are taken to be those of the five invoice documents, 4 + 4 + 4 + 2 + 2, with
+# questions of 250 tokens each; the 40 shorter ones and one more to be one node each.
+SHORTER = (*[377] * 8, *[619] * 8, *[1343] * 8, *[2347] * 8, *[3316] * 9)
+INVOICES = {"ap_00149": 2_700, "ap_00074": 10_900, "ap_00198": 14_400, "ap_00246": 15_400, "ap_00225": 17_800}
+INVOICE_QUESTION_TOKENS = 250
 QUESTION_TOKENS = 70
 CHARACTERS_PER_TOKEN = 4.3
 
@@ -48,7 +50,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for workflow in dict.fromkeys(workflow for workflow, _, _ in nodes):
         mine = {key: members for key, members in nodes.items() if key[0] == workflow}
-        book = _book(mine, lengths, seed, measure)
+        book = _book(mine, lengths, seed, measure, arguments.scale)
         path = arguments.out / f"{workflow.replace('_', '-')}-cases.js"
         path.write_text(f"showCases({json.dumps(book)});\n", encoding="utf-8")
         print(f"{sum(map(len, mine.values())):4d} questions in {len(mine):2d} nodes: {path}")
@@ -74,7 +76,7 @@ def _lengths(nodes: dict[Node, list[dict[str, Any]]], scale: float) -> dict[Node
         wanted[key] = tokens - QUESTION_TOKENS * len(nodes[key])
     for key in nodes:
         if key[1] in INVOICES:
-            wanted[key] = INVOICES[key[1]] - QUESTION_TOKENS * 16
+            wanted[key] = INVOICES[key[1]]
     return {key: max(int(scale * tokens), 12) for key, tokens in wanted.items()}
 
 
@@ -83,6 +85,7 @@ def _book(
     lengths: dict[Node, int],
     seed: dict[str, Any],
     measure: Callable[[str], float],
+    scale: float,
 ) -> dict[str, Any]:
     documents: list[Any] = []
     questions: list[Any] = []
@@ -95,7 +98,10 @@ def _book(
         for row in rows:
             qid = row["id"].rpartition("/")[2]
             asked[qid] = len(questions)
-            questions.append(_question(row, seed[row["id"]], qid))
+            question = _question(row, seed[row["id"]], qid)
+            if case in INVOICES:
+                _lengthen(question, row["id"], scale * INVOICE_QUESTION_TOKENS, measure)
+            questions.append(question)
             if row["reference"] is not None:
                 references = entry["reference_answers"].setdefault(node, {})
                 references[qid] = {"sets": [{"probabilities": row["reference"]}]}
@@ -112,13 +118,24 @@ def _document(name: str, tokens: int, measure: Callable[[str], float]) -> dict[s
     entries: list[str] = []
     length = 0.0
     while length < tokens:
-        sentences = [
-            " ".join((rng.choice(WHO), rng.choice(DID), rng.choice(WHAT), rng.choice(WHEN), rng.choice(WHY))) + "."
-            for _ in range(rng.randint(1, 4))
-        ]
+        sentences = [_sentence(rng) for _ in range(rng.randint(1, 4))]
         entries.append(f"{rng.randint(1, 28):02d}.{rng.randint(1, 12):02d}. {' '.join(sentences)}")
         length += measure(entries[-1])
     return {"record": name.rpartition("/")[2], "entries": entries}
+
+
+def _sentence(rng: random.Random) -> str:
+    return " ".join((rng.choice(WHO), rng.choice(DID), rng.choice(WHAT), rng.choice(WHEN), rng.choice(WHY))) + "."
+
+
+def _lengthen(question: dict[str, Any], name: str, tokens: float, measure: Callable[[str], float]) -> None:
+    """Adds remarks to the instructions until the question has so many tokens."""
+    rng = random.Random(name)
+    missing = tokens - measure(json.dumps(question))
+    while missing > 0:
+        remark = f" Consider this alike: {_sentence(rng)}"
+        question["instructions"] += remark
+        missing -= measure(remark)
 
 
 def _question(row: dict[str, Any], seed: dict[str, Any], qid: str) -> dict[str, Any]:
