@@ -28,10 +28,20 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, Validati
 from openjev_server.canvas.prompt import Prompt, PromptError
 from openjev_server.canvas.template import Control, Keys, Noise, Part, Spelling, Template
 from openjev_server.engine.protocol import SelfConditioning
+from openjev_server.questions import Choice, Noul, Option, Question, Score
 
 __all__ = ["SUFFIXES", "TemplateFile", "TemplateFileError", "read_template"]
 
 SUFFIXES = (".toml", ".json")
+
+
+_PROBES: tuple[Question, ...] = (
+    Noul("bare", None, true="yes"),
+    Noul("noul", {"ask": "this"}),
+    Choice("choice", "Which?", (Option("a"), Option("b", {"is": "b"}))),
+    Score("score", None, ("low", ["high"])),
+)
+"""What a prompt must be able to ask: texts that are absent, and texts that are data."""
 
 
 class TemplateFileError(ValueError):
@@ -94,7 +104,7 @@ def read_template(path: Path, known: Mapping[str, Template]) -> Template:
         if template.spelling is not Spelling.LITERAL:
             raise TemplateFileError(f"{path}: a prompt needs a base that spells values, not labels")
         try:
-            Prompt(template.prompt)
+            Prompt(template.prompt).text("state", _PROBES, [question.id for question in _PROBES])
         except PromptError as error:
             raise TemplateFileError(f"{path}: {error}") from error
     return template

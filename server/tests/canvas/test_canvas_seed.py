@@ -178,6 +178,8 @@ def test_an_owners_file_changes_what_it_says_and_nothing_else(gemma: TextTokeniz
         ('name = "x"\nbase = "none"', "none"),
         ('name = "x"\nwidht = 3', "widht"),
         ('name = "x"\nprompt = "{% if"', "Jinja"),
+        ('name = "x"\nprompt = "{{ document.nix }}"', "cannot be rendered"),
+        ('name = "x"\nprompt = "{% for f in fields %}{{ f.criteria.items() }}{% endfor %}"', "cannot be rendered"),
         ('name = "x"\nprompt = "a"\nprompt_file = "b"', "one is enough"),
         ('name = "x"\nprompt_file = "missing.jinja"', "missing.jinja"),
         ('name = "x"\nbase = "nano-label-v1"\nprompt = "a"', "labels"),
