@@ -1,7 +1,8 @@
 """README's measured numbers, kept equal to committed results: `python compat_tests/claims.py` rewrites what it can.
 
 `claims.json` names for every number the sentence that shows it, the result file and place that it comes from, and the
-command that makes the file. The section between the two markers is generated whole from the agreement reports.
+command that makes the file. The sections between markers are generated whole, from the agreement reports and from what
+the benchmarks kept.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Book", "Claim", "generated_section", "problems", "update_readme"]
+__all__ = ["Book", "Claim", "generated_section", "performance_section", "problems", "update_readme"]
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- agreement:begin -->", "<!-- agreement:end -->"
+PERFORMANCE_BEGIN, PERFORMANCE_END = "<!-- performance:begin -->", "<!-- performance:end -->"
 RESULTS = "benchmarks/results/agreement"
 # A number that somebody measured: a share, a time, a size, or a count out of a count.
 _MEASURED = re.compile(r"\d[\d,.]*\s?(?:%|ms\b|MB\b|MiB\b|GB\b|GiB\b|seconds\b|s\b)|\b\d+ of \d+\b|\b\d+/\d+\b")
@@ -73,11 +75,14 @@ def lookup(value: Any, path: Sequence[str | int]) -> Any:
 def problems(readme: str, book: Book, root: Path = ROOT) -> list[str]:
     """What is wrong with the README, a line each."""
     found = []
-    section = _between(readme)
+    section = _between(readme, BEGIN, END)
     if section is None:
         found.append(f"README has no section between {BEGIN} and {END}")
     elif section.strip() != generated_section(root).strip():
         found.append("README's agreement section is not what the results say: run python compat_tests/claims.py")
+    section = _between(readme, PERFORMANCE_BEGIN, PERFORMANCE_END)
+    if section is not None and section.strip() != performance_section(root).strip():
+        found.append("README's performance section is not what the results say: run python compat_tests/claims.py")
     flat = _flat(readme)
     rendered = [_flat(claim.rendered(root)) for claim in book.claims]
     found += [f"README does not say: {text}" for text in rendered if text not in flat]
@@ -116,13 +121,27 @@ def generated_section(root: Path = ROOT) -> str:
     return "\n".join(lines)
 
 
+def performance_section(root: Path = ROOT) -> str:
+    """The section of the benchmarks' results; empty where there are none."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    from benchmarks.table import section
+
+    return section(root)
+
+
 def update_readme(path: Path = ROOT / "README.md", root: Path = ROOT) -> bool:
-    """Put the generated section between the markers; whether there were markers."""
+    """Put the generated sections between their markers; whether the agreement section had them."""
     text = path.read_text(encoding="utf-8")
-    old = _between(text)
+    old = _between(text, BEGIN, END)
     if old is None:
         return False
-    path.write_text(text.replace(BEGIN + old + END, f"{BEGIN}\n{generated_section(root)}\n{END}"), encoding="utf-8")
+    text = text.replace(BEGIN + old + END, f"{BEGIN}\n{generated_section(root)}\n{END}")
+    first, last = PERFORMANCE_BEGIN, PERFORMANCE_END
+    old = _between(text, first, last)
+    if old is not None:
+        text = text.replace(first + old + last, f"{first}\n{performance_section(root)}\n{last}")
+    path.write_text(text, encoding="utf-8")
     return True
 
 
@@ -169,16 +188,17 @@ def _counted(section: Mapping[str, Any], metric: str) -> str:
     return "-" if row is None else f"{row['hits']}/{row['n']} = {row['value']:.1%}"
 
 
-def _between(readme: str) -> str | None:
-    start, end = readme.find(BEGIN), readme.find(END)
-    return readme[start + len(BEGIN) : end] if 0 <= start < end else None
+def _between(readme: str, begin: str, end: str) -> str | None:
+    start, stop = readme.find(begin), readme.find(end)
+    return readme[start + len(begin) : stop] if 0 <= start < stop else None
 
 
 def _prose(readme: str) -> str:
-    """Without the generated section, code blocks and inline code."""
-    section = _between(readme)
-    if section is not None:
-        readme = readme.replace(section, "")
+    """Without the generated sections, code blocks and inline code."""
+    for begin, end in ((BEGIN, END), (PERFORMANCE_BEGIN, PERFORMANCE_END)):
+        section = _between(readme, begin, end)
+        if section:
+            readme = readme.replace(section, "")
     readme = re.sub(r"^```.*?^```", "", readme, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"`[^`\n]*`", "", readme)
 

@@ -1,0 +1,213 @@
+"""README's performance tables out of the kept results: `python -m benchmarks.table` prints them.
+
+`compat_tests/claims.py` puts them between README's markers and fails when they differ. A part that was not measured
+has no table; a row that failed says so.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["section"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = "benchmarks/results"
+REPLAY_ROWS = (
+    ("a", "stock transformers the seed's way: 56 padded canvases of 256 tokens, 2 steps"),
+    ("b", "grouped: the same 56 canvases, 2 steps"),
+    ("b-float8", "the same with FP8 weights"),
+    ("b-int4", "the same with 4-bit weights"),
+    ("c", "isolated: a canvas of 32 tokens for each question, 2 steps"),
+    ("c-float8", "the same with FP8 weights"),
+    ("c-int4", "the same with 4-bit weights"),
+    ("c256", "isolated, canvases of 256 tokens, 2 steps"),
+    ("d", "isolated, canvases of 32 tokens, 1 step"),
+    ("f", "over HTTP, isolated, 2 steps: 20 cases one after another, cold cache"),
+)
+SUITES = (("http_suite.json", "bf16"), ("http_suite-float8.json", "FP8"), ("http_suite-int4.json", "4 bits"))
+
+
+def section(root: Path = ROOT) -> str:
+    """Everything, in Markdown; empty when nothing was measured."""
+    return "\n\n".join([*_replays(root), *_suites(root), *_cpu(root)])
+
+
+def _kept(root: Path, name: str) -> dict[str, Any] | None:
+    path = root / RESULTS / name
+    if not path.is_file():
+        return None
+    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return None if kept.get("tiny") else kept
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    align = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, align, *rows))
+
+
+def _replays(root: Path) -> Iterator[str]:
+    for name, what in (
+        ("replay408-rule.json", "every question 40 prompt tokens"),
+        ("replay408-billed.json", "prompt tokens as the hosted model billed them, 411 an invoice question"),
+    ):
+        kept = _kept(root, name)
+        if kept is None:
+            continue
+        yield (
+            f"The seed's {kept['questions']} questions by their shapes ({what}): {kept['canvases']} canvases, "
+            f"{kept['prompt_tokens_grouped']:,} prompt tokens, {kept['prompt_tokens_unique']:,} when a document is "
+            f"read once. One {kept['machine']['device']}, random weights of the 26B-A4B architecture. The seed "
+            f"recorded {kept['seed_h100_s']:.1f} s on an H100; the hosted model's 20 saved cases add up to "
+            f"{kept['hosted_s']:.2f} s, and only the row over HTTP may be held against them.\n\n"
+            + _table(("", "seconds", "floor", "times the floor", "peak memory"), list(_replay_rows(kept["rows"])))
+        )
+
+
+def _replay_rows(rows: Mapping[str, Any]) -> Iterator[list[str]]:
+    for key, title in REPLAY_ROWS:
+        row = rows.get(key)
+        if row is None:
+            continue
+        if "failed" in row:
+            yield [title, "failed", "", "", ""]
+            continue
+        seconds, floor = row["seconds"]["median"], row.get("floor_s")
+        yield [
+            title,
+            f"{seconds:.2f}",
+            f"{floor:.2f}" if floor else "",
+            f"{seconds / floor:.1f}" if floor else "",
+            f"{row['peak_gib']:.0f} GiB" if "peak_gib" in row else "",
+        ]
+
+
+def _suites(root: Path) -> Iterator[str]:
+    kept = [(title, suite) for name, title in SUITES if (suite := _kept(root, name)) is not None]
+    if not kept:
+        return
+    yield f"Over HTTP on one {kept[0][1]['machine']['device']}, the same random weights:"
+    for rows in (_latency(kept), _throughput(kept), _scaling(kept), _others(kept)):
+        if rows:
+            yield rows
+
+
+def _part(suite: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    part = suite.get(name)
+    return None if part is None or "failed" in part else part
+
+
+def _latency(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    rows = [
+        [
+            f"{part['state_tokens']}-token state, {row['questions']} question{'s' * (row['questions'] > 1)}, "
+            f"{row['steps']} step{'s' * (row['steps'] > 1)}, {title}",
+            f"{row['p50_ms']:.1f} ms",
+            f"{row['p95_ms']:.1f} ms",
+            f"{row['engine_p50_ms']:.1f} ms",
+            f"{row['floor_ms']:.1f} ms" if row.get("floor_ms") and title == "bf16" else "",
+        ]
+        for title, suite in kept
+        if (part := _part(suite, "latency_gpu"))
+        for row in part["rows"]
+    ]
+    return _table(("latency, one client", "p50", "p95", "of it the engine", "floor"), rows) if rows else ""
+
+
+def _throughput(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    rows = []
+    for title, suite in kept:
+        if part := _part(suite, "throughput"):
+            rows += [
+                [
+                    f"{row['clients']} client{'s' * (row['clients'] > 1)}, {row['layout']}, "
+                    f"{row['steps']} step{'s' * (row['steps'] > 1)}, {title}",
+                    f"{row['judgments_per_s']:,.0f}",
+                    f"{row['p50_ms']:.0f} ms" if "p50_ms" in row else "",
+                    str(row["failures"]),
+                    f"{row['gpu_peak_gib']:.0f} GiB" if "gpu_peak_gib" in row else "",
+                ]
+                for row in part["rows"]
+            ]
+    header = ("prompts of 249 tokens with six yes/no questions", "judgments a second", "p50", "failures", "GPU memory")
+    return _table(header, rows) if rows else ""
+
+
+def _scaling(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    rows = []
+    for title, suite in kept:
+        if part := _part(suite, "scaling"):
+            rows += [
+                [
+                    f"{row['questions']} questions of {part['question_tokens']} tokens on {part['state_tokens']:,}",
+                    title,
+                    f"{row['p50_ms']:.0f} ms",
+                ]
+                for row in part["questions"]
+            ]
+            beyond = f"each question beyond {part['beyond']}"
+            rows.append([beyond, title, f"{part['ms_per_question_beyond']:.2f} ms"])
+            rows += [
+                [f"one question on {row['state']:,} tokens", title, f"{row['p50_ms']:.0f} ms"] for row in part["states"]
+            ]
+    return _table(("scaling, 1 step", "weights", "p50"), rows) if rows else ""
+
+
+def _others(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    rows = []
+    for title, suite in kept:
+        if part := _part(suite, "interleave"):
+            rows += [
+                ["p95 of a 500-token request, idle", title, f"{part['idle']['p95_ms']:.1f} ms"],
+                ["the same beside 32,000-token requests", title, f"{part['busy']['p95_ms']:.1f} ms"],
+                [f"a chunk of {part['chunk_tokens']:,} tokens", title, f"{part['chunk_ms']:.1f} ms"],
+            ]
+        if part := _part(suite, "prefix"):
+            turns = f"a turn of {part['turn_tokens']} tokens appended, against those tokens alone"
+            rows += [
+                [turns, title, f"{part['ratio']:.2f} times"],
+                [
+                    f"a state of {part['beginning_tokens']:,} tokens asked again",
+                    title,
+                    f"{part['repeated_state']['p50_ms']:.1f} ms",
+                ],
+            ]
+    return _table(("sharing", "weights", ""), rows) if rows else ""
+
+
+def _cpu(root: Path) -> Iterator[str]:
+    rows = []
+    for name in ("cpu.json", "cpu-amx.json", "cpu-no-amx.json"):
+        kept = _kept(root, name)
+        if kept is None:
+            continue
+        machine = kept["machine"]
+        where = f"{machine['device']}, {machine['threads']} threads, AMX {'on' if _amx(kept) else 'off'}"
+        for steps in kept["steps"]:
+            ms = steps["ms"]
+            rows.append(
+                [
+                    f"{where}, {steps['steps']} step{'s' * (steps['steps'] > 1)}",
+                    *(f"{ms[way]['median']:.0f} ms" for way in ("ours", "repeated", "padded_batch", "expanded_cache")),
+                ]
+            )
+    if rows:
+        header = ("5 questions, 500-token state", "ours", "state known", "stock, padded batch", "stock, expanded cache")
+        yield "The embedded checkpoint on a CPU, medians:\n\n" + _table(header, rows)
+
+
+def _amx(kept: Mapping[str, Any]) -> bool:
+    """Whether oneDNN may use tiles: the processor has them, and no ISA setting stops before them."""
+    return bool(kept["machine"]["amx"]) and not kept["isa"].startswith("AVX")
+
+
+def main() -> int:
+    print(section() or "nothing is measured yet")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

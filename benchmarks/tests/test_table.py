@@ -1,0 +1,47 @@
+"""README's performance tables show the kept figures, and nothing that was not measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks import http_suite, replay408
+from benchmarks.results import write_json
+from benchmarks.table import RESULTS, section
+
+
+def _keep(root: Path, name: str, value: dict[str, Any]) -> None:
+    write_json(root / RESULTS / name, value)
+
+
+def test_nothing_measured_shows_nothing(tmp_path: Path) -> None:
+    assert section(tmp_path) == ""
+    _keep(tmp_path, "replay408-rule.json", {"tiny": True})
+    assert section(tmp_path) == ""
+
+
+def test_what_the_commands_keep_fills_the_tables(tmp_path: Path) -> None:
+    replay, suite = tmp_path / "replay.json", tmp_path / "suite.json"
+    replay408.main(["--tiny", "--device", "cpu", "--runs", "1", "--rows", "c,e4", "--json", str(replay)])
+    http_suite.main(["--tiny", "--device", "cpu", "--json", str(suite), "--parts", "latency_gpu,interleave,prefix"])
+    rows = json.loads(replay.read_text())
+    rows["rows"]["b"] = {"failed": "out of memory"}
+    _keep(tmp_path, "replay408-rule.json", rows | {"tiny": False})
+    _keep(tmp_path, "http_suite.json", json.loads(suite.read_text()) | {"tiny": False})
+    text = section(tmp_path)
+    assert "| grouped: the same 56 canvases, 2 steps | failed |" in text
+    assert f"| {rows['rows']['c']['seconds']['median']:.2f} |" in text
+    assert "10 questions, 2 steps, bf16" in text
+    assert "beside 32,000-token requests" in text
+
+
+def test_cpu_rows_say_whether_tiles_were_used(tmp_path: Path) -> None:
+    times = {way: {"median": 100.4} for way in ("ours", "repeated", "padded_batch", "expanded_cache")}
+    kept = {"machine": {"device": "X", "threads": 2, "amx": True}, "isa": "as the processor has it"}
+    kept |= {"steps": [{"steps": 1, "ms": times}]}
+    _keep(tmp_path, "cpu-amx.json", kept)
+    _keep(tmp_path, "cpu-no-amx.json", kept | {"isa": "AVX512_CORE_BF16"})
+    text = section(tmp_path)
+    assert "X, 2 threads, AMX on, 1 step | 100 ms |" in text
+    assert "AMX off" in text
