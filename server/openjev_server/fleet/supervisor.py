@@ -12,6 +12,7 @@ from functools import partial
 
 from openjev_server.admission import Overloaded
 from openjev_server.engine.protocol import EngineError, EngineInfo, EngineRequest, EngineResult
+from openjev_server.fleet.fatal import FatalRequests
 from openjev_server.fleet.frames import MalformedFrame
 from openjev_server.fleet.process import EngineProcess, EngineSpec, ProcessEnded
 from openjev_server.fleet.routing import Ancestry, choose
@@ -32,7 +33,7 @@ Progress = Callable[[str], None]
 
 
 class EngineLost(Overloaded):
-    """Two engine processes in turn ended while they had this request."""
+    """Two engine processes in turn ended while they had this request, or lately one like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Fleet:
             for number, spec in enumerate(specs)
         ]
         self._ancestry = Ancestry()
+        self._fatal = FatalRequests()
         self._jobs: dict[Job, _Member | None] = {}
         """Every request that is not answered, and who has it; None while there is no engine."""
         self._all_were_warm = False
@@ -115,6 +117,8 @@ class Fleet:
             raise Overloaded("server is stopping")
         if self.queued >= self._limits.max_queued:
             raise Overloaded("too many requests are waiting")
+        if request in self._fatal:
+            raise EngineLost("two engines ended while they had a request like this")
         job = Job(request, self._ancestry.origin(request.state), asyncio.get_running_loop().create_future())
         self._jobs[job] = None
         try:
@@ -253,7 +257,9 @@ class Fleet:
             if job.deaths < TRIES:
                 self._jobs[job] = None
             else:
-                _settle(job, EngineLost(f"{job.deaths} engines ended while they had this request"))
+                self._fatal.add(job.request)
+                logger.error("A request of %d tokens is given up: two engines ended with it", job.tokens)
+                _settle(job, EngineLost("two engines ended while they had this request"))
         self._place_waiting()
 
 

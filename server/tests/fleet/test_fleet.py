@@ -151,6 +151,13 @@ def test_a_request_that_kills_is_tried_twice_and_harms_no_other(tmp_path: Path) 
             counts = tried(log)
             assert counts.pop(POISON) <= 6
             assert max(counts.values()) <= 2
+            # Clients retry.
+            await until(lambda: len(fleet.processes) == 2)
+            alive = fleet.processes
+            with pytest.raises(EngineLost):
+                await fleet.submit(request_of(POISON))
+            assert fleet.processes == alive
+            assert value(await fleet.submit(request_of(1))) == expected(1)
             assert issubclass(EngineLost, Overloaded)
 
     run(scenario)
