@@ -12,6 +12,7 @@ from openjev_server.settings import Settings
 
 __all__ = ["engine_devices", "engine_specs", "fleet_limits"]
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 SUPPORTED = os.name == "posix"
 """File descriptors are passed to the processes, which Windows does not do."""
 
@@ -40,9 +41,16 @@ def engine_specs(settings: Settings, devices: tuple[str, ...], directory: Path) 
     specs = []
     for number, device in enumerate(devices):
         shared = max(1, cores // len(devices)) if device == "cpu" else None
-        own = common | {"device": device, "threads": settings.threads or shared, "adapter": adapter and str(adapter)}
+        # A process sees its own GPU alone: what asks for "the" GPU, as kernel launches do, cannot take another one.
+        environment = {VISIBLE: _nth_visible(device)} if device.startswith("cuda") else {}
+        own = common | {
+            "device": "cuda:0" if environment else device,
+            "threads": settings.threads or shared,
+            "adapter": adapter and str(adapter),
+        }
         options = {"directory": str(directory), "settings": own}
-        specs.append(EngineSpec(f"engine {number} on {device}", options, settings.token_budget))
+        name = f"engine {number} on {device}"
+        specs.append(EngineSpec(name, options, settings.token_budget, environment=environment))
     return tuple(specs)
 
 
@@ -54,6 +62,13 @@ def fleet_limits(settings: Settings) -> FleetLimits:
         restart_delay_s=settings.restart_delay_s,
         restart_delay_max_s=settings.restart_delay_max_s,
     )
+
+
+def _nth_visible(device: str) -> str:
+    """What CUDA_VISIBLE_DEVICES has to be for this device, seen from here, to be the only one."""
+    index = int(device.partition(":")[2] or 0)
+    visible = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    return visible[index] if index < len(visible) else str(index)
 
 
 def _visible_gpus() -> int:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from openjev_server.engine.protocol import EngineError, EngineInfo, EngineRequest, EngineResult
@@ -50,6 +50,8 @@ class EngineSpec:
     token_budget: int
     loader: str = "openjev_server.fleet.worker:engine_of_settings"
     """`module:function`, a `worker.Loader`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables on top of this process's own."""
 
 
 class EngineProcess(Connection):
@@ -90,7 +92,7 @@ class EngineProcess(Connection):
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "openjev_server.fleet.worker", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env=_environment() | dict(self.spec.environment),
                 pass_fds=(theirs.fileno(),),
                 process_group=0,
             )

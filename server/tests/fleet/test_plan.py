@@ -57,7 +57,28 @@ def test_threads_that_were_set_are_not_shared_out(tmp_path: Path) -> None:
     (spec,) = engine_specs(Settings(threads=3), ("cpu",), tmp_path)
     assert spec.options["settings"]["threads"] == 3
     (spec,) = engine_specs(Settings(), ("cuda:1",), tmp_path)
-    assert (spec.options["settings"]["threads"], spec.options["settings"]["device"]) == (None, "cuda:1")
+    assert spec.options["settings"]["threads"] is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "own"),
+    [(None, ["0", "1"]), ("", ["0", "1"]), ("3, 5", ["3", "5"]), ("GPU-a,GPU-b", ["GPU-a", "GPU-b"])],
+)
+def test_an_engine_sees_its_own_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visible: str | None, own: list[str]
+) -> None:
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    specs = engine_specs(Settings(), ("cuda:0", "cuda:1"), tmp_path)
+    assert [spec.environment["CUDA_VISIBLE_DEVICES"] for spec in specs] == own
+    assert {spec.options["settings"]["device"] for spec in specs} == {"cuda:0"}
+    assert [spec.name for spec in specs] == ["engine 0 on cuda:0", "engine 1 on cuda:1"]
+    (alone,) = engine_specs(Settings(), ("cuda",), tmp_path)
+    assert alone.environment["CUDA_VISIBLE_DEVICES"] == own[0]
+    (cpu,) = engine_specs(Settings(), ("cpu",), tmp_path)
+    assert not cpu.environment
 
 
 def test_an_adapter_is_found_before_any_process_starts(tmp_path: Path) -> None:
