@@ -126,7 +126,12 @@ class Replay:
     ) -> None:
         started = time.perf_counter()
         engine = released.open_engine(
-            self._raw, tensors, device=str(self._device), dtype=str(self._dtype).removeprefix("torch."), **options
+            self._raw,
+            tensors,
+            device=str(self._device),
+            dtype=str(self._dtype).removeprefix("torch."),
+            request_rows=max(self._shapes.prompts) + 256,
+            **options,
         )
         tensors.clear()
         engine.warm_up()

@@ -186,7 +186,9 @@ def _overrides(text: Mapping[str, Any], index: int, kind: str) -> Mapping[str, i
     """A layer's own head sizes: `per_layer_config` where the file has one, else the `global_*` fields."""
     table = text.get("per_layer_config")
     if table is not None:
-        return table.get(str(index)) or table.get(index) or table.get(kind) or {}
+        # transformers writes layer numbers with leading zeros ("05" of 30 layers).
+        named = {int(key) if str(key).isdigit() else key: own for key, own in table.items()}
+        return named.get(index) or named.get(kind) or {}
     if kind != FULL:
         return {}
     own = {"head_dim": text.get("global_head_dim", DEFAULT_GLOBAL_HEAD_DIM)}

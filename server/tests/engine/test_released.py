@@ -47,6 +47,14 @@ def test_the_list_is_what_its_script_writes() -> None:
     assert json.loads(script.render(LISTED)) == LISTED
 
 
+def test_the_configuration_is_read_as_transformers_saves_it() -> None:
+    from transformers import DiffusionGemmaConfig
+
+    saved = DiffusionGemmaConfig(**released()).to_dict()
+    assert "05" in saved["text_config"]["per_layer_config"]
+    assert BackboneConfig.from_dict(saved) == BackboneConfig.from_dict(released())
+
+
 def test_the_released_configuration_is_accepted_also_with_its_defaults_left_out() -> None:
     full = BackboneConfig.from_dict(released())
     short = released()
