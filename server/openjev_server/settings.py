@@ -131,9 +131,9 @@ class Settings(BaseSettings):
     """Engine processes behind the HTTP server; 0: the engine runs in the server's. None: one per GPU, 0 on a CPU."""
     engine_window: int = Field(default=64, ge=1)
     """Requests that an engine process has at a time; the rest waits in front, where it survives the process."""
-    restart_delay_s: float = Field(default=0.5, ge=0)
+    restart_delay_s: float = Field(default=0.5, gt=0)
     """Seconds until a dead engine process is started again; doubled with every death in a row."""
-    restart_delay_max_s: float = Field(default=30.0, ge=0)
+    restart_delay_max_s: float = Field(default=30.0, gt=0)
     """The longest such wait in seconds; a process that lived longer than that starts counting anew."""
 
     @model_validator(mode="before")

@@ -197,9 +197,7 @@ class Fleet:
 
     async def _keep(self, member: _Member, first_info: asyncio.Future[EngineInfo]) -> None:
         """Runs one process after the other; only one, if that cannot be loaded."""
-        deaths = 0
         while True:
-            started = time.monotonic()
             try:
                 reason = await self._live(member, first_info)
             finally:
@@ -207,10 +205,8 @@ class Fleet:
                     first_info.set_exception(ProcessEnded(f"{member.spec.name} was stopped before it was loaded"))
             if first_info.exception():
                 return
-            if time.monotonic() - started > self._limits.restart_delay_max_s:
-                deaths = 0
-            delay = min(self._limits.restart_delay_s * 2**deaths, self._limits.restart_delay_max_s)
-            deaths += 1
+            delay = min(self._limits.restart_delay_s * 2 ** min(member.deaths, 32), self._limits.restart_delay_max_s)
+            member.deaths += 1
             logger.error("%s; a new one starts in %.1f s", reason, delay)
             await asyncio.sleep(delay)
 
@@ -218,8 +214,8 @@ class Fleet:
         """One process from its start to its end. Returns why it ended."""
         process = EngineProcess(member.spec, partial(self._answer, member), member.progress)
         member.process = process
-        reason: str | None = None
-        status: int | None = None
+        reason = ""
+        admitted = 0.0
         try:
             await process.start()
             info = await process.loaded
@@ -227,6 +223,7 @@ class Fleet:
                 first_info.set_result(info)
             elif info != first_info.result():
                 raise ProcessEnded(f"{member.spec.name} was {first_info.result()}, and is now {info}")
+            admitted = time.monotonic()
             member.admitted = True
             member.failed_starts = 0
             self._place_waiting()
@@ -236,9 +233,13 @@ class Fleet:
             await process.gone.wait()
         except (OSError, ProcessEnded) as error:
             reason = str(error)
+        except Exception:
+            logger.exception("The front failed with %s", member.spec.name)
         finally:
             if not member.admitted:
                 member.failed_starts += 1
+            elif time.monotonic() - admitted > self._limits.restart_delay_max_s:
+                member.deaths = 0
             member.admitted = False
             self._bury(member)
             status = await process.stop(STOP_TIMEOUT_S)
@@ -275,6 +276,8 @@ class _Member:
     first_info: asyncio.Future[EngineInfo] | None = None
     admitted: bool = False
     """Whether its process is loaded, and is the engine that it should be."""
+    deaths: int = 0
+    """Processes in a row that did not live long."""
     failed_starts: int = 0
     """Processes in a row that ended before they were admitted."""
 

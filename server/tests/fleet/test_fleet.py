@@ -244,6 +244,27 @@ def test_requests_are_refused_once_no_engine_can_be_started(tmp_path: Path) -> N
     run(scenario)
 
 
+def test_an_engine_that_keeps_failing_is_started_less_and_less_often(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def delays() -> list[Any]:
+        return [
+            record.args[1] for record in caplog.records if isinstance(record.args, tuple) and "new one" in record.msg
+        ]
+
+    async def scenario() -> None:
+        needed = tmp_path / "weights"
+        needed.touch()
+        async with running(spec(missing=str(needed)), restart_delay_s=0.01, restart_delay_max_s=0.03) as fleet:
+            await asyncio.sleep(0.05)
+            needed.unlink()
+            os.kill(fleet.processes[0], signal.SIGKILL)
+            await until(lambda: len(delays()) >= 4)
+            assert delays()[:4] == [0.01, 0.02, 0.03, 0.03]
+
+    run(scenario)
+
+
 def test_the_queue_is_bounded_and_a_withdrawn_request_frees_its_place(tmp_path: Path) -> None:
     async def scenario() -> None:
         log, hold = tmp_path / "log", tmp_path / "hold"
