@@ -27,18 +27,26 @@ class ApiKey:
 def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
     """Reads comma separated `name=key`, `name=sha256:<64 hex digits>` and bare keys.
 
-    A bare key may end in `=` (base64): what follows the first `=` must not be `=` alone to make a name.
+    What a shell makes of `name=$UNSET` and of `$UNSET,$UNSET` is refused: it would let in everybody who guesses the
+    name, or everybody. So a key that ends in `=` (base64) needs a name in front.
 
     Raises:
-        ValueError: an entry is malformed; the message names its place, never its content.
+        ValueError: an entry is malformed, or all are empty; the message names its place, never its content.
     """
     entries = [entry.strip() for entry in text.split(",")]
-    return tuple(_parse_entry(entry, place) for place, entry in enumerate(entries, start=1) if entry)
+    keys = tuple(_parse_entry(entry, place) for place, entry in enumerate(entries, start=1) if entry)
+    if not keys and text.strip():
+        raise ValueError("API keys: every entry is empty")
+    return keys
 
 
 def _parse_entry(entry: str, place: int) -> ApiKey:
-    head, _, tail = entry.partition("=")
-    named = bool(NAME.fullmatch(head)) and bool(tail.strip("="))
+    head, equals, tail = entry.partition("=")
+    if equals and not tail.strip("="):
+        raise ValueError(f"API key {place}: empty key after '=' (write a key that ends in '=' as name=key)")
+    if equals and not head:
+        raise ValueError(f"API key {place}: empty name before '='")
+    named = bool(equals and NAME.fullmatch(head))
     name, secret = (head, tail) if named else (f"key-{place}", entry)
     if secret.startswith(HASH_PREFIX):
         digits = secret.removeprefix(HASH_PREFIX)

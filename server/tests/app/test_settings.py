@@ -59,9 +59,9 @@ def test_keys_are_never_shown() -> None:
 
 def test_forms_of_a_key() -> None:
     digest = hashlib.sha256(b"hashed").hexdigest()
-    keys = parse_api_keys(f"a=plain, b=sha256:{digest.upper()},bare,abc==,")
-    assert [key.name for key in keys] == ["a", "b", "key-3", "key-4"]
-    assert all(is_accepted(token, keys) for token in ("plain", "hashed", "bare", "abc=="))
+    keys = parse_api_keys(f"a=plain, b=sha256:{digest.upper()},bare,c=abc==,a/b=c,")
+    assert [key.name for key in keys] == ["a", "b", "key-3", "c", "key-5"]
+    assert all(is_accepted(token, keys) for token in ("plain", "hashed", "bare", "abc==", "a/b=c"))
     assert not any(is_accepted(token, keys) for token in ("", "a", "a=plain", digest, "b", "abc"))
 
 
@@ -69,6 +69,21 @@ def test_forms_of_a_key() -> None:
 def test_malformed_keys(text: str) -> None:
     with pytest.raises(ValueError, match="API key 2"):
         parse_api_keys("good," + text)
+
+
+@pytest.mark.parametrize("text", ["alice=", "alice==", "key=$", "=key", "=", "==", "a/b+c="])
+def test_what_an_unset_variable_leaves_of_a_key_is_refused(text: str) -> None:
+    """`alice=$KEY` without KEY must not accept `Bearer alice=`."""
+    text = text.replace("$", "")
+    for keys in (text, f"good,{text}", f"{text},good"):
+        with pytest.raises(ValueError, match=r"API key \d: empty (key|name)"):
+            parse_api_keys(keys)
+
+
+@pytest.mark.parametrize("text", [",", " , ", ",,"])
+def test_a_list_of_nothing_is_not_an_open_server(text: str) -> None:
+    with pytest.raises(ValueError, match="every entry is empty"):
+        parse_api_keys(text)
 
 
 @pytest.mark.parametrize(
