@@ -65,7 +65,8 @@ def app_around(admission: Dispatcher, info: EngineInfo, settings: Settings, bund
     """The application in front of whatever evaluates compiled requests; it starts that, and drains it at the end.
 
     Args:
-        admission: becomes `app.state.admission`.
+        admission: becomes `app.state.admission`. At the end of the lifespan it is given `app.state.drain_timeout_s`,
+            and `app.state.drained` says whether that was enough.
         info: of the engine or engines behind it.
         settings: limits and switches.
         bundle: tokenizer and template of their checkpoint.
@@ -100,7 +101,7 @@ def app_around(admission: Dispatcher, info: EngineInfo, settings: Settings, bund
         try:
             yield
         finally:
-            await admission.drain(settings.drain_timeout_s)
+            app.state.drained = await admission.drain(app.state.drain_timeout_s)
 
     app = Starlette(
         routes=[
@@ -115,6 +116,8 @@ def app_around(admission: Dispatcher, info: EngineInfo, settings: Settings, bund
         lifespan=lifespan,
     )
     app.state.admission = admission
+    app.state.drain_timeout_s = settings.drain_timeout_s
+    app.state.drained = True
     return app
 
 
@@ -132,7 +135,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         Middleware(RequestIdMiddleware),
         Middleware(ServerTimingMiddleware),
         *([cors] if settings.cors_origins else []),
-        Middleware(FallbackMiddleware),
+        Middleware(FallbackMiddleware, retry_after_s=settings.retry_after_s),
         Middleware(GZipMiddleware, minimum_size=GZIP_MINIMUM_BYTES, compresslevel=GZIP_LEVEL),
         Middleware(CourtesyPathMiddleware),
         *([authentication] if settings.api_keys else []),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NoReturn, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -17,17 +21,19 @@ from starlette.applications import Starlette
 from openjev_server.app import app_around, create_app
 from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
 from openjev_server.checkpoint import CannotLoad, load_checkpoint
-from openjev_server.dispatch import Dispatcher
 from openjev_server.fleet.plan import engine_devices, engine_specs, fleet_limits
 from openjev_server.fleet.process import EngineSpec, ProcessEnded
 from openjev_server.fleet.supervisor import Fleet
-from openjev_server.http.protocol import ApiProtocol
+from openjev_server.http.protocol import ApiProtocol, ConnectionLimits
 from openjev_server.settings import Settings, is_loopback
 
 __all__ = ["CannotServe", "Server", "bind", "check_exposure", "serve", "serve_fleet", "server_for", "url_of"]
 
 GRACE_S = 2.0
-"""Seconds on top of the drain timeout until open connections are cut."""
+"""Seconds on top of the drain timeout: for refusals to be sent, and for the engine to finish its pass."""
+BODY_GRACE_S = 1.0
+"""Seconds that a stopping server gives to a body which is on its way."""
+POLL_S = 0.05
 
 
 class CannotServe(Exception):
@@ -36,6 +42,8 @@ class CannotServe(Exception):
 
 def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> int:
     """Serves until SIGTERM or SIGINT, and returns the process's exit status.
+
+    Ends the process itself when the engine is still in a pass after the drain timeout.
 
     Args:
         settings: all of them.
@@ -55,9 +63,13 @@ def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> 
                 specs = engine_specs(settings, devices, directory)
                 with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
                     return runner.run(serve_fleet(specs, settings, bundle, listener, progress))
-            server = server_for(create_app(load_checkpoint(directory, settings, progress), settings, bundle), settings)
+            app = create_app(load_checkpoint(directory, settings, progress), settings, bundle)
+            server = server_for(app, settings)
             server.run(sockets=[listener])
-            return 0 if server.started else 1
+            status = 0 if server.started else 1
+            if not app.state.drained:
+                _leave(status)
+            return status
     except CannotLoad as error:
         raise CannotServe(str(error)) from error
     except KeyboardInterrupt:
@@ -125,10 +137,11 @@ def server_for(app: Starlette, settings: Settings) -> Server:
     Every connection has TCP_NODELAY (asyncio sets it on its own, uvloop too), so that headers and body, which uvicorn
     writes one after the other, do not wait for the client's delayed acknowledgement.
     """
+    limits = ConnectionLimits(settings.max_header_bytes, settings.receive_timeout_s)
     return Server(
         uvicorn.Config(
             app,
-            http=ApiProtocol,
+            http=cast(Any, partial(ApiProtocol, limits=limits)),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -138,18 +151,20 @@ def server_for(app: Starlette, settings: Settings) -> Server:
             date_header=True,
             proxy_headers=False,
             timeout_keep_alive=settings.keep_alive_s,
-            timeout_graceful_shutdown=round(settings.drain_timeout_s + GRACE_S),
         ),
-        app.state.admission,
+        app,
+        drain_timeout_s=settings.drain_timeout_s,
     )
 
 
 class Server(uvicorn.Server):
-    """uvicorn that says when it listens and when it is ready, and returns instead of dying of the signal it handled."""
+    """uvicorn that says when it listens and when it is ready, refuses with an answer what it cannot finish, and returns
+    instead of dying of the signal it handled."""
 
-    def __init__(self, config: uvicorn.Config, admission: Dispatcher) -> None:
+    def __init__(self, config: uvicorn.Config, app: Starlette, *, drain_timeout_s: float) -> None:
         super().__init__(config)
-        self._admission = admission
+        self._app = app
+        self._drain_timeout_s = drain_timeout_s
         self._announced = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -160,10 +175,49 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """uvicorn's pulse, ten times a second."""
-        if not self._announced and self._admission.ready:
+        if not self._announced and self._app.state.admission.ready:
             self._announced = True
             _say("OpenJev is ready")
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers what was accepted; what is not answered in time, or at a second Ctrl-C, gets a 503."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        for connection in self._connections():
+            connection.shutdown()
+        if not await self._finished(self._drain_timeout_s):
+            unanswered = len(self.server_state.tasks)
+            _say(f"OpenJev stops without answering {unanswered} request{'' if unanswered == 1 else 's'}")
+            for connection in self._connections():
+                connection.abort_if_answering()
+            for task in list(self.server_state.tasks):
+                task.cancel()
+            self.force_exit = False
+            if not await self._finished(GRACE_S):
+                for connection in self._connections():
+                    connection.transport.abort()
+        # Nobody waits for the engine any more.
+        self._app.state.drain_timeout_s = min(GRACE_S, self._drain_timeout_s)
+        await self.lifespan.shutdown()
+
+    async def _finished(self, timeout_s: float) -> bool:
+        """Whether all connections ended in time, and nobody lost patience."""
+        started = time.monotonic()
+        while self.server_state.connections or self.server_state.tasks:
+            waited = time.monotonic() - started
+            if waited >= timeout_s or self.force_exit:
+                return False
+            if waited >= BODY_GRACE_S:
+                for connection in self._connections():
+                    connection.give_up_on_body()
+            await asyncio.sleep(POLL_S)
+        return True
+
+    def _connections(self) -> list[ApiProtocol]:
+        return cast(list[ApiProtocol], list(self.server_state.connections))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -181,3 +235,11 @@ class Server(uvicorn.Server):
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _leave(status: int) -> NoReturn:
+    """Ends the process while a thread computes: the interpreter's own way out would take torch's thread down with it,
+    which C++ answers with abort()."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

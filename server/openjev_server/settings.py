@@ -98,6 +98,10 @@ class Settings(BaseSettings):
 
     max_body_bytes: int = Field(default=32 * MIB, ge=1)
     """Largest request body in bytes, as sent and again after decompression."""
+    max_header_bytes: int = Field(default=65_536, ge=1024)
+    """Largest request line and headers together, in bytes; more is answered 431."""
+    receive_timeout_s: float = Field(default=60.0, gt=0)
+    """Seconds a request's head may take to arrive, and its body again; later is answered 408."""
     max_json_depth: int = Field(default=200, ge=4, le=500)
     """How deep a request's JSON may nest."""
     max_total_tokens: int | None = Field(default=None, ge=1)

@@ -38,7 +38,12 @@ class SystemOne:
 
     async def respond(self, request: Request) -> Response:
         """Answers one request; its work is dropped as soon as the client leaves."""
-        raw = await read_body(request.headers, request.receive, limit=self._settings.max_body_bytes)
+        raw = await read_body(
+            request.headers,
+            request.receive,
+            limit=self._settings.max_body_bytes,
+            timeout_s=self._settings.receive_timeout_s,
+        )
         decision = await unless_disconnected(request.receive, self._decide(request, raw))
         record_timing(request.scope, "queue", decision.queue_ms)
         record_timing(request.scope, "model", decision.model_ms)

@@ -18,11 +18,13 @@ __all__ = [
     "box_not_supported",
     "empty_noul",
     "empty_question_key",
+    "header_too_large",
     "internal_error",
     "invalid_header",
     "invalid_json",
     "invalid_request",
     "malformed_body",
+    "malformed_http",
     "max_tokens_exceeded",
     "method_not_allowed",
     "missing_body",
@@ -33,6 +35,8 @@ __all__ = [
     "not_found",
     "not_ready",
     "overloaded",
+    "request_timeout",
+    "stopping",
     "too_many_choices",
     "too_many_levels",
     "unknown_model",
@@ -89,6 +93,24 @@ def not_found() -> WireError:
 
 def method_not_allowed(allow: str) -> WireError:
     return WireError(405, "Method Not Allowed", {"Allow": allow})
+
+
+# The request as bytes.
+
+
+def malformed_http() -> WireError:
+    """400: bytes that are no HTTP request."""
+    return WireError(400, "Invalid HTTP request received.")
+
+
+def header_too_large(limit: int) -> WireError:
+    """431: request line and headers of more than `limit` bytes."""
+    return WireError(431, f"Request header too large. Must be at most {limit} bytes.")
+
+
+def request_timeout(seconds: float) -> WireError:
+    """408: a head or a body that did not arrive in time. The connection ends with it."""
+    return WireError(408, f"Request not received within {seconds:g} seconds.", {"Connection": "close"})
 
 
 # The body as bytes.
@@ -207,6 +229,13 @@ def overloaded(retry_after_s: int) -> WireError:
     """529 with `Retry-After` in whole seconds."""
     message = "The server is overloaded. Please retry later."
     return _typed(529, "overloaded", message, {"Retry-After": str(max(0, retry_after_s))})
+
+
+def stopping(retry_after_s: int) -> WireError:
+    """503 with `Retry-After`: the server ends before this request could be answered, or has arrived."""
+    message = "The server is stopping. Please retry later."
+    headers = {"Retry-After": str(max(0, retry_after_s)), "Connection": "close"}
+    return _typed(503, "stopping", message, headers)
 
 
 def not_ready() -> WireError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import socket
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 import zstandard
 from app_support import BODY, REQUEST_ID, Running, Serve
+from openjev_server.engine.fake import FakeEngine
 
 LIMIT = 200_000
 VALID = json.dumps(BODY).encode()
@@ -252,15 +255,132 @@ def test_idle_connections_outlive_the_clients_own_timeout(serve: Serve) -> None:
         assert 0.5 < time.monotonic() - started < 8
 
 
-@pytest.mark.parametrize(
-    "data", [b"POST /v1/systemone HTTP/1.1\r\nHos", post(b"", JSON, "Content-Length: 9999999", length=False) + b"x"]
-)
-def test_a_client_that_stalls_is_let_go(serve: Serve, data: bytes) -> None:
+def test_a_discarded_upload_that_stalls_is_let_go(serve: Serve) -> None:
     with serve(keep_alive_s=1, max_body_bytes=LIMIT) as running, Wire(running) as wire:
+        wire.send(post(b"", JSON, "Content-Length: 9999999", length=False) + b"x")
+        assert wire.answer().status == 413
+        wire.send(b"x" * 10)
+        assert wire.file.read() == b""
+
+
+@pytest.mark.parametrize(
+    "data", [b"POST /v1/systemone HTTP/1.1\r\nHos", post(b"", JSON, "Content-Length: 9", length=False)]
+)
+@pytest.mark.parametrize("drip", [b"", b"t"])
+def test_a_request_that_does_not_arrive_is_answered_408(serve: Serve, data: bytes, drip: bytes) -> None:
+    """A byte now and then does not keep it open."""
+    with serve(receive_timeout_s=0.6) as running, Wire(running) as wire:
         wire.send(data)
-        if b"Content-Length" in data:
-            assert wire.answer().status == 413
-            wire.send(b"x" * 10)
+        started = time.monotonic()
+        while drip and time.monotonic() - started < 0.5:
+            time.sleep(0.2)
+            wire.send(drip)
+        answer = wire.answer()
+        assert 0.4 < time.monotonic() - started < 5
+        assert answer.status == 408
+        assert answer.json() == {"detail": "Request not received within 0.6 seconds."}
+        assert wire.file.read() == b""
+
+
+def test_a_discarded_upload_that_drips_is_let_go(serve: Serve) -> None:
+    with serve(receive_timeout_s=0.6, max_body_bytes=LIMIT) as running, Wire(running) as wire:
+        wire.send(post(b"", JSON, "Content-Length: 9999999", length=False))
+        assert wire.answer().status == 413
+        started = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - started < 5:
+                wire.send(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - started < 4
+
+
+def test_a_connection_that_says_nothing_is_let_go(serve: Serve) -> None:
+    with serve(keep_alive_s=1) as running, Wire(running) as wire:
+        assert wire.file.read() == b""
+
+
+ENDLESS = b"POST /v1/systemone HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"".join(b"x%d: y\r\n" % i for i in range(1000)) + b"\r\n",
+        b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 4000 + b"\r\n\r\n",
+        b"GET /v1/models?" + b"y" * 4000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 2_000_000,
+        b"GET /" + b"y" * 2_000_000,
+        ENDLESS + b"\r\n1\r\n{\r\n0\r\nX: " + b"y" * 2_000_000,
+        ENDLESS + b"\r\n1;" + b"y" * 2_000_000,
+    ],
+    ids=["many headers", "long header", "long path", "endless header", "endless path", "trailer", "chunk extension"],
+)
+def test_headers_are_bounded(serve: Serve, data: bytes) -> None:
+    """The answer can be read although the client sends everything first, and the server is none the worse."""
+    with serve(max_header_bytes=3000) as running:
+        with Wire(running) as wire:
+            wire.send(data)
+            answer = wire.answer()
+            assert answer.status == 431
+            assert answer.json() == {"detail": "Request header too large. Must be at most 3000 bytes."}
+            assert wire.file.read() == b""
+        assert running.ask().status_code == 200
+
+
+def test_small_chunks_and_large_bodies_are_no_headers(serve: Serve) -> None:
+    with serve(max_header_bytes=1024) as running, Wire(running) as wire:
+        wire.send(ENDLESS + b"Host: x\r\nContent-Type: application/json\r\n\r\n")
+        wire.send(b"".join(b"1\r\n%c\r\n" % byte for byte in b" " * 3000 + VALID) + b"0\r\n\r\n")
+        assert wire.answer().status == 200
+        wire.send(post(b" " * 100_000 + VALID, JSON) * 3)
+        assert [wire.answer().status for _ in range(3)] == [200] * 3
+
+
+CHUNKED = post(b"", JSON, "Transfer-Encoding: chunked", length=False)
+
+
+@pytest.mark.parametrize("bad", [b"nonsense\r\n\r\n", b"GET /" + b"y" * 4000, CHUNKED + b"zz\r\n"])
+def test_what_follows_a_request_is_refused_after_its_answer(serve: Serve, bad: bytes) -> None:
+    gate = threading.Event()
+    with serve(FakeEngine(gate=gate), max_header_bytes=3000) as running, Wire(running) as wire:
+        wire.send(post(VALID, JSON) + post(VALID, JSON))
+        assert running.engine.entered.wait(10)
+        wire.send(bad)
+        time.sleep(0.2)
+        gate.set()
+        assert [wire.answer().status for _ in range(3)] == [200, 200, 431 if bad.startswith(b"GET") else 400]
+        assert wire.file.read() == b""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_that_only_closes_its_sending_side_gets_its_answers(small: Running, count: int) -> None:
+    """As `nc -N` does."""
+    with Wire(small) as wire:
+        wire.send(post(VALID, JSON) * count)
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert [wire.answer().status for _ in range(count)] == [200] * count
+        assert wire.file.read() == b""
+
+
+def test_half_closed_and_waiting(serve: Serve) -> None:
+    """After a while interim responses show whether anybody is still there."""
+    gate = threading.Event()
+    with serve(FakeEngine(gate=gate)) as running, Wire(running) as wire:
+        wire.send(post(VALID, JSON))
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert wire.answer().status == 100
+        gate.set()
+        while (answer := wire.answer()).status == 100:
+            pass
+        assert answer.status == 200
+        assert wire.file.read() == b""
+
+
+@pytest.mark.parametrize("data", [b"", b"POST /v1/sys", post(VALID, JSON)[:-10]])
+def test_half_closed_without_a_whole_request(small: Running, data: bytes) -> None:
+    with Wire(small) as wire:
+        wire.send(data)
+        wire.socket.shutdown(socket.SHUT_WR)
         assert wire.file.read() == b""
 
 
