@@ -7,6 +7,7 @@ closed and opened again after `WINDOW_BYTES` read from it: no shard is ever held
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ __all__ = ["ADAPTER_WEIGHTS", "InMemory", "Shards", "TensorHeader", "TensorSourc
 INDEX = "model.safetensors.index.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 WINDOW_BYTES = 1 << 30
+AHEAD_BYTES = 1 << 28
 LONGEST_HEADER = 100_000_000
 """The format's own limit, in bytes."""
 REFUSED = ("*.gguf", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.npz")
@@ -36,7 +38,7 @@ class TensorHeader:
     nbytes: int
     file: str
     offset: int
-    """Where it begins in its file's data."""
+    """Where it begins in its file, in bytes."""
 
 
 class TensorSource(Protocol):
@@ -89,6 +91,7 @@ class Shards:
         self._headers: dict[str, TensorHeader] = {}
         self._open: dict[str, Any] = {}
         self._read = 0
+        self._asked: dict[str, int] = {}
         faults: list[str] = []
         for path in paths:
             try:
@@ -111,6 +114,7 @@ class Shards:
         if self._read + header.nbytes > WINDOW_BYTES:
             self.close()
         self._read += header.nbytes
+        self._ask_ahead(header)
         try:
             if header.file not in self._open:
                 self._open[header.file] = safe_open(self._paths[header.file], framework="pt")
@@ -118,6 +122,19 @@ class Shards:
         except (SafetensorError, KeyError, OSError) as error:
             raise CheckpointError([f"{name} cannot be read from {header.file}: {error}"]) from error
         return tensor
+
+    def _ask_ahead(self, header: TensorHeader) -> None:
+        """Has the system read on ahead of the page faults, which alone would fetch a slow disk's file piecemeal:
+        0.4 to 0.9 GB/s became 1.0 on one virtual disk."""
+        stop = header.offset + header.nbytes
+        asked = self._asked.get(header.file, 0)
+        if stop <= asked or not hasattr(os, "posix_fadvise"):
+            return
+        start = max(header.offset, asked)
+        length = max(stop - start, AHEAD_BYTES)
+        with self._paths[header.file].open("rb") as file:
+            os.posix_fadvise(file.fileno(), start, length, os.POSIX_FADV_WILLNEED)
+        self._asked[header.file] = start + length
 
     def close(self) -> None:
         """Lets go of the files; `get` opens them again."""
@@ -190,14 +207,13 @@ def read_header(path: Path) -> dict[str, TensorHeader]:
                 dtype=entry["dtype"],
                 nbytes=entry["data_offsets"][1] - entry["data_offsets"][0],
                 file=path.name,
-                offset=entry["data_offsets"][0],
+                offset=8 + length + entry["data_offsets"][0],
             )
             for name, entry in raw.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise CheckpointError([f"{path.name} is no safetensors file, or is truncated: {error}"]) from error
-    there = size - 8 - length
-    cut = [name for name, header in headers.items() if header.offset + header.nbytes > there]
+    cut = [name for name, header in headers.items() if header.offset + header.nbytes > size]
     if cut:
         raise CheckpointError([f"{name} is cut off: {path.name} is truncated" for name in cut])
     return headers

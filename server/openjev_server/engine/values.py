@@ -59,8 +59,9 @@ class ValueCheck:
 def _extremes(groups: torch.Tensor) -> torch.Tensor:
     """[groups, n] -> their lowest and highest values [groups, 2], NaN where there is one; of FP8, magnitudes."""
     if groups.dtype == torch.float8_e4m3fn:
-        low, high = (groups.view(torch.uint8) & NOT_A_NUMBER).aminmax(dim=1)
-        extremes = torch.stack((low, high), 1).float()
-        return extremes.masked_fill(extremes == NOT_A_NUMBER, torch.nan)
-    low, high = groups.aminmax(dim=1)
-    return torch.stack((low, high), 1).float()
+        highest = (groups.view(torch.uint8) & NOT_A_NUMBER).amax(1).float()
+        return highest.masked_fill(highest == NOT_A_NUMBER, torch.nan)[:, None].expand(-1, 2)
+    if len(groups) == 1:
+        return torch.stack(groups.aminmax())[None].float()
+    # Two passes: aminmax over one dimension is eight times slower than amax on a CPU.
+    return torch.stack((groups.amin(1), groups.amax(1)), 1).float()

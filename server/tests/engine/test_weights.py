@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -235,6 +237,24 @@ def test_files_are_let_go_while_they_are_read(
     load_engine(tmp_path, device="cpu")
     size = sum(t.numel() * 4 for name, t in tensors.items() if "vision" not in name)
     assert len(opened) > size / 20_000 / 2
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="only Linux has posix_fadvise")
+def test_the_files_are_read_ahead_once(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(sources, "AHEAD_BYTES", 50_000)
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, length, __: asked.append((start, start + length)))
+    load_engine(saved, device="cpu")
+    assert all(start >= stop for (_, stop), (start, _) in pairwise(asked))
+    read = [h for name, h in read_header(saved / "model.safetensors").items() if "vision" not in name]
+    for header in read:
+        covered = sum(
+            min(stop, header.offset + header.nbytes) - max(start, header.offset)
+            for start, stop in asked
+            if stop > header.offset and start < header.offset + header.nbytes
+        )
+        assert covered == header.nbytes
+    assert len(asked) < len(read)
 
 
 def test_large_tensors_come_in_pieces(saved: Path, tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
