@@ -28,7 +28,7 @@ from openjev_server.engine.tensors import tensor_shapes
 from benchmarks.released import STD, configuration
 from benchmarks.text import build_tokenizer
 
-__all__ = ["CHAT_TEMPLATE", "FLOAT8_CONFIG", "main", "write_checkpoint"]
+__all__ = ["CHAT_TEMPLATE", "FLOAT8_CONFIG", "entries", "main", "write_checkpoint"]
 
 SHARD_BYTES = 5_000_000_000
 CHAT_TEMPLATE = """\
@@ -132,6 +132,14 @@ def write_checkpoint(
         text = json.dumps(index, indent=2) + "\n"
         (directory / "model.safetensors.index.json").write_text(text, encoding="utf-8")
     return total
+
+
+def entries(raw: Mapping[str, Any], *, float8: bool = False, dtype: torch.dtype = torch.bfloat16) -> list[Entry]:
+    """The text tensors that a checkpoint of this configuration has."""
+    shapes = tensor_shapes(BackboneConfig.from_dict(raw))
+    draw = partial(_draw, generator=torch.Generator(), device=torch.device("cpu"), dtype=dtype)
+    groups = (group for name, shape in shapes.items() for group in _groups(name, shape, dtype, draw, float8=float8))
+    return [entry for group in groups for entry in group.entries]
 
 
 @dataclass(frozen=True, slots=True)

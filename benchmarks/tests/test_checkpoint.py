@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,24 @@ from openjev_server.questions import Noul
 from transformers import DiffusionGemmaForBlockDiffusion
 
 from benchmarks import load_checkpoint, write_checkpoint
+from benchmarks.released import configuration
 from benchmarks.text import Text
 
 
 def write(directory: Path, *arguments: str) -> None:
     assert write_checkpoint.main([str(directory), "--like", "small", "--device", "cpu", *arguments]) == 0
+
+
+@pytest.mark.parametrize(("float8", "tensors", "size"), [(False, 1047, 51_647_562_456), (True, 24_232, 27_197_665_496)])
+def test_the_layout_adds_up_to_the_published_files(float8: bool, tensors: int, size: int) -> None:
+    # What the headers of google/diffusiongemma-26B-A4B-it and of RedHatAI's FP8-dynamic checkpoint say; both hold the
+    # same vision tower.
+    listed = json.loads((Path(__file__).parents[2] / "fixtures/dgemma_tensors.json").read_text())
+    vision = listed["saved_tensors"] - len(listed["text"])
+    vision_bytes = listed["saved_bytes"] - sum(2 * math.prod(tensor["shape"]) for tensor in listed["text"].values())
+    text = write_checkpoint.entries(configuration(), float8=float8)
+    assert len(text) + vision == tensors
+    assert sum(entry.nbytes for entry in text) + vision_bytes == size
 
 
 def test_transformers_opens_it_and_misses_nothing(tmp_path: Path) -> None:
