@@ -171,6 +171,24 @@ def test_answers_are_those_of_the_plain_weights(plain: Path, published: Path) ->
     assert len(set(hashes)) == 3  # quantised while loading: other weights, and a calibration of their own
 
 
+@pytest.mark.parametrize("weights", [WeightFormat.PLAIN, WeightFormat.FLOAT8])
+def test_an_adapter_is_merged_into_fp8_weights(published: Path, tmp_path: Path, weights: WeightFormat) -> None:
+    before = weights_of(published, WeightFormat.PLAIN).layers[1]
+    assert isinstance(before.query, torch.Tensor)
+    low = torch.randn(2, before.query.shape[1]), torch.randn(len(before.query), 2) * 0.1
+    module = f"base_model.model.{QUERY.removesuffix('.weight')}"
+    tensors = {f"{module}.lora_A.weight": low[0], f"{module}.lora_B.weight": low[1]}
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2}))
+    with closing(open_checkpoint(published, adapter=tmp_path)) as checkpoint:
+        cpu = torch.device("cpu")
+        after = load_backbone(checkpoint, device=cpu, dtype=torch.float32, weights=weights).weights.layers[1]
+    merged = before.query + low[1] @ low[0]
+    expected: Any = merged if weights is WeightFormat.PLAIN else to_float8(merged)
+    torch.testing.assert_close(dequantised(after.query, torch.float32), dequantised(expected, torch.float32))
+    assert torch.equal(dequantised(after.output, torch.float32), before.output)  # what it does not touch stays exact
+
+
 @pytest.mark.parametrize("weights", list(WeightFormat))
 def test_the_memory_that_weights_will_take_is_known_before(plain: Path, weights: WeightFormat) -> None:
     with closing(open_checkpoint(plain)) as checkpoint:
