@@ -14,7 +14,7 @@ from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compil
 from openjev_server.canvas.readout import read_out
 from openjev_server.dispatch import Dispatcher
 from openjev_server.engine.protocol import EngineInfo, EngineResult
-from openjev_server.lengths import surely_longer, texts_of
+from openjev_server.lengths import least_tokens, surely_longer, texts_of
 from openjev_server.settings import TokenLimits
 from openjev_server.wire.answer import render_answer, render_response
 from openjev_server.wire.errors import max_tokens_exceeded, overloaded
@@ -97,6 +97,8 @@ class Decider:
         return choose(self._calibrations, overrides.layout, overrides.steps)
 
     def _compile(self, request: WireRequest, overrides: Overrides) -> CompiledRequest:
+        if least_tokens(request) > self._limits.total:
+            raise max_tokens_exceeded()
         if surely_longer(self._compiler.tokenizer, texts_of(request), self._limits.total):
             raise max_tokens_exceeded()
         try:

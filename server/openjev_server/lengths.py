@@ -9,13 +9,22 @@ from openjev_server.canvas.tokenizer import TextTokenizer
 from openjev_server.questions import Choice, Noul, Score
 from openjev_server.wire.request import WireRequest
 
-__all__ = ["surely_longer", "texts_of"]
+__all__ = ["least_tokens", "surely_longer", "texts_of"]
 
 USUAL_CHARACTERS_PER_TOKEN = 8
 """Shorter texts are left to the compiler, which counts exactly; prose has about four characters a token."""
 CHUNK_CHARACTERS = 65_536
 CUT_TOKENS = 64
 """More tokens than cutting a text in two can add: no token is much longer than this many characters."""
+
+
+LEAST_TOKENS_PER_QUESTION = 2
+"""Something that is asked, and the slot of the answer."""
+
+
+def least_tokens(request: WireRequest) -> int:
+    """What the request takes at the very least, whatever the template."""
+    return LEAST_TOKENS_PER_QUESTION * len(request.questions)
 
 
 def texts_of(request: WireRequest) -> Iterator[str]:

@@ -104,6 +104,8 @@ class Settings(BaseSettings):
     """Seconds a request's head may take to arrive, and its body again; later is answered 408."""
     max_json_depth: int = Field(default=200, ge=4, le=500)
     """How deep a request's JSON may nest."""
+    max_json_values: int = Field(default=131_072, ge=1000)
+    """How many values (arrays, objects and their entries) a request's JSON may hold; more is answered 413."""
     max_total_tokens: int | None = Field(default=None, ge=1)
     """Largest request in tokens: state, questions and canvases. None: 64k on CUDA, 8k on a CPU."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)

@@ -67,5 +67,6 @@ class SystemOne:
             content_type=request.headers.get("content-type"),
             limit=self._settings.max_body_bytes,
             max_depth=self._settings.max_json_depth,
+            max_values=self._settings.max_json_values,
         )
         return parse_request(body, unknown_fields=self._settings.unknown_fields)

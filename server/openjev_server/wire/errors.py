@@ -39,6 +39,7 @@ __all__ = [
     "stopping",
     "too_many_choices",
     "too_many_levels",
+    "too_many_values",
     "unknown_model",
     "unsupported_encoding",
     "usage_error",
@@ -119,6 +120,11 @@ def request_timeout(seconds: float) -> WireError:
 def body_too_large(limit: int) -> WireError:
     """413: more than `limit` bytes, before or after decompression."""
     return WireError(413, f"Request body too large. Must be at most {limit} bytes, also after decompression.")
+
+
+def too_many_values(limit: int) -> WireError:
+    """413: more than `limit` arrays, objects and entries."""
+    return WireError(413, f"Request body too large. Must hold at most {limit} JSON values.")
 
 
 def unsupported_encoding(name: str) -> WireError:

@@ -130,6 +130,22 @@ def test_ten_megabytes_of_text(plain: Running) -> None:
     assert response.json() == {"detail": {"error_type": "max_tokens_exceeded"}}
 
 
+def test_too_many_questions_are_refused_uncompiled(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("openjev_server.decide.surely_longer")
+    with serve(max_total_tokens=50) as running:
+        response = running.ask({**BODY, "questions": {f"q{i}": NOUL for i in range(26)}})
+    assert response.status_code == 400
+    assert response.json() == {"detail": {"error_type": "max_tokens_exceeded"}}
+
+
+def test_too_many_values(serve: Serve) -> None:
+    with serve(max_json_values=1000) as running:
+        response = running.ask({**BODY, "state": [[]] * 1000})
+        assert response.status_code == 413
+        assert "1000 JSON values" in response.json()["detail"]
+        assert running.ask().status_code == 200
+
+
 def test_the_body_limit(serve: Serve) -> None:
     with serve(max_body_bytes=10_000) as running:
         declared = running.ask({**BODY, "state": "x" * 20_000})

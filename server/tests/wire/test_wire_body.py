@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from openjev_server.wire import errors
 from openjev_server.wire.body import decode_body
-from openjev_server.wire.depth import is_deeper
+from openjev_server.wire.depth import Excess, excess_of
 from openjev_server.wire.encoding import MAX_STREAMS
 from openjev_server.wire.errors import WireError
 from openjev_server.wire.json import to_json_bytes
@@ -181,9 +181,9 @@ def test_empty() -> None:
         (b'{"a": "\n"}', 7, "Invalid control character at"),
         (b'"\xff"', 1, "Invalid UTF-8"),
         (b'"\xed\xa0\x80"', 1, "Invalid UTF-8"),
-        (b'{"NaN": [1, NaN]}', 12, "Number out of range"),
-        (b'["-Infinity \\" -Infinity", -Infinity]', 27, "Number out of range"),
-        (b"[Infinity]", 1, "Number out of range"),
+        (b'{"NaN": [1, NaN]}', 12, "NaN and Infinity are not JSON"),
+        (b'["-Infinity \\" -Infinity", -Infinity]', 27, "NaN and Infinity are not JSON"),
+        (b"[Infinity]", 1, "NaN and Infinity are not JSON"),
         (b"[1.0, 1e999]", 6, "Number out of range"),
         (b"[-1" + b"0" * 400 + b".0]", 1, "Number out of range"),
         (b'["' + b"1" * 5000 + b'", 12, -' + b"1" * 5000 + b"]", 5009, "Number out of range"),
@@ -285,7 +285,7 @@ def test_depth() -> None:
 def test_ten_megabytes_of_malice(bomb: bytes) -> None:
     started = time.process_time()
     error = attempt(bomb, limit=1 << 25)
-    assert error is None or error.status == 422
+    assert error is None or error.status in {413, 422}
     assert time.process_time() - started < 5
 
 
@@ -306,16 +306,50 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_depth_is_exact_for_json(value: Any) -> None:
     data, depth = json.dumps(value).encode(), depth_of(value)
-    assert not is_deeper(data, depth)
-    assert depth == 0 or is_deeper(data, depth - 1)
+    assert excess_of(data, max_depth=depth) is None
+    assert depth == 0 or excess_of(data, max_depth=depth - 1) is Excess.DEPTH
+
+
+def values_in(value: Any) -> int:
+    """Arrays, objects, and the commas between entries."""
+    if isinstance(value, dict | list):
+        inner = list(value.values() if isinstance(value, dict) else value)
+        return max(1, len(inner)) + sum(map(values_in, inner))
+    return 0
+
+
+@given(VALUES)
+def test_the_number_of_values_is_exact_for_json(value: Any) -> None:
+    data, values = json.dumps(value).encode(), values_in(value)
+    assert excess_of(data, max_depth=100, max_values=values) is None
+    assert values == 0 or excess_of(data, max_depth=100, max_values=values - 1) is Excess.VALUES
+
+
+@pytest.mark.parametrize("size", [2**20 - 1, 2**20, 2**20 + 1, 2**20 + 2])
+def test_escapes_across_blocks(size: int) -> None:
+    for tail in ('\\"[', '\\\\", ["', "\\" * 7 + '",'):
+        text = "x" * (size - 2 - len(tail)) + tail
+        data = json.dumps([text, [1, 2]]).encode()
+        assert excess_of(data, max_depth=2, max_values=4) is None
+        assert excess_of(data, max_depth=1) is Excess.DEPTH
+        assert excess_of(data, max_depth=2, max_values=3) is Excess.VALUES
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", None])
+def test_too_many_values(content_type: str | None) -> None:
+    data = b'{"state":[' + b",".join([b"[]"] * 131_072) + b"]}"
+    error = refusal(data, content_type=content_type, limit=1 << 25)
+    assert (error.status, error.detail) == (413, "Request body too large. Must hold at most 131072 JSON values.")
+    assert decode(b'{"state":[' + b",".join([b"[]"] * 65_000) + b"]}", content_type=content_type)
+    assert decode(json.dumps({"state": "[,]" * 200_000}).encode(), content_type=content_type)
 
 
 def test_depth_across_blocks() -> None:
     # More structure than one block of the scan, with a string that spans the border.
     filler = b'["[[[",[]]'
     data = b"[" + b",".join([filler] * 300_000) + b"]"
-    assert not is_deeper(data, 3)
-    assert is_deeper(data, 2)
+    assert excess_of(data, max_depth=3, max_values=10**9) is None
+    assert excess_of(data, max_depth=2, max_values=10**9) is Excess.DEPTH
 
 
 @given(

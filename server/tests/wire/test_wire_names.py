@@ -160,7 +160,7 @@ def test_overloaded_says_when_to_come_back() -> None:
 def test_every_constructor_makes_a_valid_error_body() -> None:
     schema = Draft202012Validator(json_schemas()["error"])
     arguments: dict[str, Any] = {"entries": errors.missing_body().detail}
-    defaults: dict[type, Any] = {int: 7, str: "x"}
+    defaults: dict[type, Any] = {int: 7, float: 7.0, str: "x"}
     makers = [getattr(errors, name) for name in errors.__all__ if inspect.isfunction(getattr(errors, name))]
     assert len(makers) > 25
     for maker in makers:
