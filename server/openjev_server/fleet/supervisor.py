@@ -26,8 +26,8 @@ TRIES = 2
 """Engines that may die with a request before it is given up."""
 HOPELESS_STARTS = 2
 """Once every engine has failed to start so often in a row, requests are refused instead of waiting for one."""
-STOP_TIMEOUT_S = 10.0
-"""What a process gets to end after its last request."""
+STOP_TIMEOUT_S = 3.0
+"""What a process gets to end after its last request, or with a pass that nobody waits for any more."""
 
 Progress = Callable[[str], None]
 

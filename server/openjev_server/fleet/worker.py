@@ -34,7 +34,7 @@ Loader = Callable[[Mapping[str, Any], Callable[[str], None]], Engine]
 """From options (what JSON can hold) and a callback for the names of loaded tensors to an engine. Raises CannotLoad."""
 
 WARM_POLL_S = 0.02
-STOP_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 2.0
 """What a stopping engine gives to a pass that still runs."""
 PR_SET_PDEATHSIG = 1
 

@@ -24,8 +24,10 @@ FAKE = """
 import json, os, sys
 from openjev_server import serving
 from openjev_server.fleet.process import EngineSpec
+from openjev_server.http import protocol
 from openjev_server.settings import Settings
 
+protocol.PROBE_S = 0.05
 options = json.loads(os.environ["TEST_OPTIONS"])
 serving.engine_specs = lambda _settings, devices, _directory: [
     EngineSpec(f"engine {number}", options, 100, "fleet_engines:scripted") for number in range(len(devices))
@@ -90,8 +92,12 @@ class Served:
         return self.process.wait(60), self.process.stderr.read()
 
 
-def fake(**options: object) -> Served:
-    settings = {"TEST_OPTIONS": json.dumps(options), "OPENJEV_RESTART_DELAY_S": "0.05"}
+def fake(drain_timeout_s: float = 30, **options: object) -> Served:
+    settings = {
+        "TEST_OPTIONS": json.dumps(options),
+        "OPENJEV_RESTART_DELAY_S": "0.05",
+        "OPENJEV_DRAIN_TIMEOUT_S": str(drain_timeout_s),
+    }
     return Served([sys.executable, "-c", FAKE], **settings)
 
 
@@ -183,6 +189,21 @@ def test_a_signal_drains_and_ends_without_a_word(tmp_path: Path, number: signal.
         assert not any(map(runs, served.engines))
 
 
+def test_an_engine_that_does_not_finish_is_not_waited_for(tmp_path: Path) -> None:
+    hold, log = tmp_path / "hold", tmp_path / "log"
+    hold.touch()
+    with fake(0.3, hold=str(hold), log=str(log)) as served, ThreadPoolExecutor() as pool:
+        served.wait_ready()
+        waiting = pool.submit(served.ask)
+        wait_for(log.exists)
+        served.process.send_signal(signal.SIGTERM)
+        assert waiting.result().status_code == 503
+        status, said = served.end()
+        assert status == 0
+        assert said == "OpenJev stops without answering 1 request\n"
+        assert not any(map(runs, served.engines))
+
+
 def test_ctrl_c_while_engines_load_is_quiet() -> None:
     with fake(slow_s=60) as served:
         wait_for(lambda: len(children(served.process.pid)) == 2)
@@ -203,7 +224,7 @@ def test_a_client_that_leaves_withdraws_its_request_from_the_engine(tmp_path: Pa
         # The same state goes to the same engine, whose thread is held by the first request.
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{served.url}/v1/systemone", json=BODY, timeout=0.3)
-        time.sleep(0.2)
+        time.sleep(1)
         hold.unlink()
         assert first.result().status_code == 200
         assert len(log.read_text().splitlines()) == 1
