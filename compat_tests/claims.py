@@ -116,7 +116,8 @@ def generated_section(root: Path = ROOT) -> str:
         "",
         "Reproduce: `openjev agree --left fixtures/seed/public_evals_1step.jsonl --right fixtures/jev` for the first "
         "table, `openjev agree --url http://127.0.0.1:8000 --fixtures fixtures` for a running server; both write a "
-        "page with plots and every disagreement with `--html FILE`, and fail a CI job with `--fail-under 0.95`.",
+        "page with plots and every disagreement with `--html FILE`, and fail a CI job with `--fail-under 0.95`. "
+        "The page needs the extra `agree`: `.venv/bin/pip install -e '.[agree]'`.",
     ]
     return "\n".join(lines)
 

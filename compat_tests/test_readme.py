@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from demo import DEFAULT_URL, readme_blocks
 from live_server import LiveServer
 from openjev_server.settings import Settings
@@ -35,6 +36,24 @@ def test_curl_example(server: LiveServer) -> None:
     command = readme_blocks()["curl"].replace(DEFAULT_URL, server.url)
     done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True)
     assert json.loads(shape(done.stdout).replace("#", "0")) == json.loads(shape(PRINTED["curl"]).replace("#", "0"))
+
+
+def test_the_official_client_as_the_table_shows_it(server: LiveServer) -> None:
+    """With no key in the environment, which it would insist on."""
+    row = re.search(r"^\| Python, `typesafe-sdk` \| `(TypeSafeClient\(.*?\))`", README, re.MULTILINE)
+    assert row is not None
+    code = f"from typesafe_sdk import Noul, TypeSafeClient\nwith {row[1].replace(DEFAULT_URL, server.url)} as client:\n"
+    code += '    print(client.system_one("x", {"a": Noul(instructions="Is it?")}).nouls)'
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TYPESAFE_")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("client", ["JavaScript", "Vercel", "LangChain ", "LiteLLM"])
+def test_clients_that_insist_on_a_key_are_given_one(client: str) -> None:
+    row = re.search(rf"^\| {client}.*$", README, re.MULTILINE)
+    assert row is not None
+    assert re.search(r'apiKey: "any"|api_key="any"|TYPESAFE_API_KEY=any', row[0])
 
 
 def test_every_setting_is_listed() -> None:

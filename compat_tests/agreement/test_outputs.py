@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from agreement.made import choice, fixture, noul, score
+from openjev_compat.cli import app
 from openjev_compat.cost import Prices
 from openjev_compat.fixture import Request, Usage
 from openjev_compat.markdown import markdown
@@ -22,6 +24,7 @@ from openjev_compat.output import without_texts, write_report
 from openjev_compat.report import Report, build_report
 from openjev_compat.terminal import print_report
 from rich.console import Console
+from typer.testing import CliRunner
 
 HOSTILE = "<script>alert('state')</script> [bold]x[/] | {{ 7*7 }}"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -57,6 +60,27 @@ def report() -> Report:
         thresholds=Thresholds(),
         prices=Prices(usd_per_million_input=0.042),
     )
+
+
+def test_a_missing_extra_is_said_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in [name for name in sys.modules if name.startswith(("openjev_compat.html", "openjev_compat.plots"))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delattr("openjev_compat.html", raising=False)
+    arguments = [
+        "agree",
+        "--url",
+        "http://127.0.0.1:9",
+        "--fixtures",
+        str(tmp_path),
+        "--html",
+        str(tmp_path / "x.html"),
+    ]
+    monkeypatch.setattr("openjev_compat.comparison.compare", lambda *_: pytest.fail("asked"))
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "matplotlib is needed" in result.output
+    assert "[agree]" in result.output
 
 
 def page(directory: Path, made: Report) -> str:

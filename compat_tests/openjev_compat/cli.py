@@ -61,7 +61,7 @@ def agree(
     from .cost import Prices
     from .gate import judge
     from .metrics import Thresholds
-    from .output import MissingExtraError, without_texts, write_report
+    from .output import MissingExtraError, check_html, without_texts, write_report
     from .pairing import Selection
     from .terminal import print_report
 
@@ -70,12 +70,15 @@ def agree(
         raise typer.BadParameter("give --left and --right, or --url and --fixtures (--left and --fixtures work too)")
     if right_url is not None and url is None:
         raise typer.BadParameter("--right-url needs --url: it asks the same questions again")
+    html_path = html_out or (out / "report.html" if out else None)
     jev = RecordedSide(tuple(right or fixtures or ()))
     if url is not None:
         ours: RecordedSide | LiveSide = LiveSide(url, api_key, model, steps, layout, decimals, answers)
     else:
         ours = RecordedSide(tuple(left or ()))
     try:
+        if html_path is not None:
+            check_html()
         result = compare(
             Comparison(
                 left=ours,
@@ -99,7 +102,7 @@ def agree(
             report,
             json_path=json_out or (out / "report.json" if out else None),
             markdown_path=markdown_out or (out / "report.md" if out else None),
-            html_path=html_out or (out / "report.html" if out else None),
+            html_path=html_path,
         )
         verdict = judge(report.overall, metric, fail_under, strict=strict) if fail_under is not None else None
     except (FixtureError, MissingExtraError) as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from .markdown import markdown
 from .report import Report
 
-__all__ = ["MissingExtraError", "without_texts", "write_report"]
+__all__ = ["MissingExtraError", "check_html", "without_texts", "write_report"]
 
 
 class MissingExtraError(Exception):
@@ -28,11 +28,21 @@ def write_report(report: Report, *, json_path: Path | None, markdown_path: Path 
     if markdown_path is not None:
         _write(markdown_path, markdown(report))
     if html_path is not None:
-        try:
-            from .html import html_page
-        except ImportError as error:
-            raise MissingExtraError(f"{error.name} is needed for HTML: install openjev-canvas[agree]") from None
+        check_html()
+        from .html import html_page
+
         _write(html_path, html_page(report))
+
+
+def check_html() -> None:
+    """Raises MissingExtraError when the page's plots cannot be drawn, which is worth knowing before asking."""
+    try:
+        from . import html  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{error.name} is needed for the HTML page: pip install 'openjev-canvas[agree]', or from a checkout "
+            "pip install -e '.[agree]'"
+        ) from None
 
 
 def _write(path: Path, text: str) -> None:

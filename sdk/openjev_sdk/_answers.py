@@ -146,6 +146,9 @@ class Decision(Mapping[str, Answer]):
     """Milliseconds per phase, from `Server-Timing`; empty when the host does not say."""
     raw: Mapping[str, Any] = field(repr=False)
     """The body as sent."""
+    calibration: str | None = None
+    """Which calibration the probabilities went through, `none` where the host has none for the layout and steps that
+    were asked for; None on hosts other than OpenJev."""
 
     def __getitem__(self, name: str) -> Answer:
         return self.answers[name]

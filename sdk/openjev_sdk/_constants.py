@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "API_KEY_VARIABLES",
     "BASE_URL_VARIABLES",
+    "CALIBRATION_HEADER",
     "DEFAULT_BASE_URL",
     "DEFAULT_CONCURRENCY",
     "DEFAULT_MAX_RETRIES",
@@ -40,6 +41,7 @@ SYSTEM_ONE_PATH = "/v1/systemone"
 MODELS_PATH = "/v1/models"
 REQUEST_ID_HEADER = "x-typesafe-request-id"
 FINGERPRINT_HEADER = "x-openjev-fingerprint"
+CALIBRATION_HEADER = "x-openjev-calibration"
 RETRY_COUNT_HEADER = "OpenJev-Retry-Count"
 
 KEEP_ALIVE_CONNECTIONS = 100

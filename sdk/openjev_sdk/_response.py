@@ -20,7 +20,7 @@ from openjev_sdk._answers import (
     choice_confidence,
     score_confidence,
 )
-from openjev_sdk._constants import FINGERPRINT_HEADER, REQUEST_ID_HEADER
+from openjev_sdk._constants import CALIBRATION_HEADER, FINGERPRINT_HEADER, REQUEST_ID_HEADER
 from openjev_sdk._errors import ResponseError, decode_body, endpoint_of
 from openjev_sdk._frozen import FrozenMapping
 
@@ -55,6 +55,7 @@ def parse_decision(response: httpx.Response) -> Decision:
             fingerprint=response.headers.get(FINGERPRINT_HEADER),
             timing=FrozenMapping(_timing(response.headers.get_list("server-timing", split_commas=True))),
             raw=root,
+            calibration=response.headers.get(CALIBRATION_HEADER),
         )
     except _MalformedError as error:
         raise _response_error(response, body, str(error)) from None

@@ -113,10 +113,12 @@ def test_a_decision_is_an_immutable_mapping() -> None:
 def test_what_only_openjev_sends() -> None:
     headers = {
         "x-openjev-fingerprint": "openjev-nano-1@abc/nano-label-v1/isolated/2/float32/none",
+        "x-openjev-calibration": "none",
         "server-timing": 'queue;dur=0.5, model;desc="one, two";dur=12.25, odd, total;dur=.5.5, a;dur="3"',
     }
     decision = decide(httpx.Response(200, json=GOOD, headers=headers))
     assert decision.fingerprint == headers["x-openjev-fingerprint"]
+    assert decision.calibration == "none"
     assert decision.timing["queue"] == 0.5
     assert decision.timing["a"] == 3.0
     assert "total" not in decision.timing
@@ -131,6 +133,7 @@ def test_hosts_that_send_less() -> None:
     }
     decision = decide(httpx.Response(200, json={"model": "m", "answers": answers}))
     assert (decision.usage, decision.request_id, decision.fingerprint) == (Usage(), None, None)
+    assert decision.calibration is None
     assert len(decision.timing) == 0
     assert decision["label"].confidence == pytest.approx((0.7 - 1 / 3) / (2 / 3))
     assert decision["tone"].confidence == pytest.approx(0.65)

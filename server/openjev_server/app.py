@@ -9,7 +9,6 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,12 +16,12 @@ from starlette.routing import Route
 
 from openjev_server.admission import Admission
 from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
-from openjev_server.canvas.compile import Compiler
-from openjev_server.decide import Decider
+from openjev_server.decide import decider_for
 from openjev_server.dispatch import Dispatcher
 from openjev_server.engine.protocol import Engine, EngineInfo
 from openjev_server.http.authentication import AuthenticationMiddleware
-from openjev_server.http.constants import EXPOSED_HEADERS, GZIP_LEVEL, GZIP_MINIMUM_BYTES
+from openjev_server.http.constants import EXPOSED_HEADERS, GZIP_LEVEL
+from openjev_server.http.cors import CorsMiddleware
 from openjev_server.http.disconnect import ClientDisconnected, disconnected
 from openjev_server.http.fallback import FallbackMiddleware
 from openjev_server.http.paths import CourtesyPathMiddleware
@@ -32,7 +31,6 @@ from openjev_server.http.system_one import SystemOne
 from openjev_server.http.timing import ServerTimingMiddleware
 from openjev_server.settings import Settings
 from openjev_server.wire.errors import WireError, not_ready
-from openjev_server.wire.models import ModelCatalog
 from openjev_server.wire.openapi import openapi
 
 __all__ = ["app_around", "create_app"]
@@ -71,17 +69,8 @@ def app_around(admission: Dispatcher, info: EngineInfo, settings: Settings, bund
         settings: limits and switches.
         bundle: tokenizer and template of their checkpoint.
     """
-    catalog = ModelCatalog(bundle.id, accept_pinned=settings.accept_pinned_models)
-    decider = Decider(
-        Compiler(bundle.tokenizer, bundle.template),
-        admission,
-        catalog,
-        info=info,
-        limits=settings.token_limits(info.device),
-        retry_after_s=settings.retry_after_s,
-        calibrations=bundle.calibrations(info.weights_hash),
-    )
-    listing, description = catalog.listing(), openapi()
+    decider = decider_for(bundle, admission, info, settings)
+    listing, description = decider.catalog.listing(), openapi()
 
     async def models(_request: Request) -> Response:
         return json_response(listing)
@@ -124,7 +113,7 @@ def app_around(admission: Dispatcher, info: EngineInfo, settings: Settings, bund
 def _middleware(settings: Settings) -> list[Middleware]:
     """From the outside in: what concerns every response first, what may refuse a request last."""
     cors = Middleware(
-        CORSMiddleware,
+        CorsMiddleware,
         allow_origins=settings.cors_origins,
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
@@ -136,7 +125,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         Middleware(ServerTimingMiddleware),
         *([cors] if settings.cors_origins else []),
         Middleware(FallbackMiddleware, retry_after_s=settings.retry_after_s),
-        Middleware(GZipMiddleware, minimum_size=GZIP_MINIMUM_BYTES, compresslevel=GZIP_LEVEL),
+        Middleware(GZipMiddleware, minimum_size=settings.gzip_minimum_bytes, compresslevel=GZIP_LEVEL),
         Middleware(CourtesyPathMiddleware),
         *([authentication] if settings.api_keys else []),
     ]

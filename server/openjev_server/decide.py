@@ -9,20 +9,21 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from openjev_server.admission import Overloaded
+from openjev_server.bundle import ModelBundle
 from openjev_server.calibration import Calibration, choose
 from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compiler, Layout
 from openjev_server.canvas.readout import read_out
 from openjev_server.dispatch import Dispatcher
 from openjev_server.engine.protocol import EngineInfo, EngineResult
 from openjev_server.lengths import least_tokens, surely_longer, texts_of
-from openjev_server.settings import TokenLimits
+from openjev_server.settings import Settings, TokenLimits
 from openjev_server.wire.answer import render_answer, render_response
 from openjev_server.wire.errors import max_tokens_exceeded, overloaded
 from openjev_server.wire.models import ModelCatalog
 from openjev_server.wire.overrides import Overrides
 from openjev_server.wire.request import WireRequest
 
-__all__ = ["Decider", "Decision", "off_the_loop"]
+__all__ = ["Decider", "Decision", "decider_for", "off_the_loop"]
 
 T = TypeVar("T")
 
@@ -37,7 +38,10 @@ class Decision:
     body: dict[str, Any]
     """The response, ready for JSON."""
     fingerprint: str
-    """What produced it: `<model>@<weights>/<template>/<layout>/<steps>/<dtype>/<calibration>`."""
+    """What produced it: `<model>@<weights>/<template>/<layout>/<steps>/<dtype>/<calibration>`; steps as `2x8` where
+    they were run with 8 noise replicas."""
+    calibration: str
+    """Hash of the calibration that was applied; `none` where there is none for this layout and number of steps."""
     queue_ms: float
     model_ms: float
 
@@ -70,6 +74,11 @@ class Decider:
         self._retry_after_s = retry_after_s
         self._calibrations = calibrations or {}
 
+    @property
+    def catalog(self) -> ModelCatalog:
+        """The names it answers to."""
+        return self._catalog
+
     async def decide(self, request: WireRequest, overrides: Overrides, *, large: bool = False) -> Decision:
         """Answers a request; `large` moves its compilation off the event loop.
 
@@ -85,12 +94,14 @@ class Decider:
             raise overloaded(self._retry_after_s) from None
         many = len(request.questions) > INLINE_QUESTIONS
         body = await off_the_loop(lambda: self._answer(request, compiled, result, model, overrides), large=many)
-        return Decision(body, self.fingerprint(overrides), result.queue_ms, result.model_ms)
+        calibration = self._calibration(overrides).hash
+        return Decision(body, self.fingerprint(overrides), calibration, result.queue_ms, result.model_ms)
 
     def fingerprint(self, overrides: Overrides) -> str:
         """What would answer under these settings, in printable ASCII."""
         weights = f"{quote(self._catalog.concrete)}@{self._info.weights_hash}"
-        how = f"{self._compiler.template.id}/{overrides.layout}/{overrides.steps}"
+        steps = str(overrides.steps) if overrides.replicas == 1 else f"{overrides.steps}x{overrides.replicas}"
+        how = f"{self._compiler.template.id}/{overrides.layout}/{steps}"
         return f"{weights}/{how}/{self._info.dtype}/{self._calibration(overrides).hash}"
 
     def _calibration(self, overrides: Overrides) -> Calibration:
@@ -142,3 +153,16 @@ class Decider:
             for question, probabilities in zip(request.questions, read_out(compiled, result), strict=True)
         }
         return render_response(model, answers, compiled.usage)
+
+
+def decider_for(bundle: ModelBundle, dispatcher: Dispatcher, info: EngineInfo, settings: Settings) -> Decider:
+    """Everything in front of `dispatcher`, whose engines say `info`. Raises CalibrationError."""
+    return Decider(
+        Compiler(bundle.tokenizer, bundle.template),
+        dispatcher,
+        ModelCatalog(bundle.id, accept_pinned=settings.accept_pinned_models),
+        info=info,
+        limits=settings.token_limits(info.device),
+        retry_after_s=settings.retry_after_s,
+        calibrations=bundle.calibrations(info.weights_hash),
+    )

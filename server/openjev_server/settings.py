@@ -98,6 +98,8 @@ class Settings(BaseSettings):
 
     max_body_bytes: int = Field(default=32 * MIB, ge=1)
     """Largest request body in bytes, as sent and again after decompression."""
+    gzip_minimum_bytes: int = Field(default=200, ge=0)
+    """Size from which an answer is compressed for a client that accepts gzip; smaller ones would only grow."""
     max_header_bytes: int = Field(default=65_536, ge=1024)
     """Largest request line and headers together, in bytes; more is answered 431."""
     receive_timeout_s: float = Field(default=60.0, gt=0)

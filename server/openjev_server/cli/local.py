@@ -9,12 +9,10 @@ from typing import Any
 
 from openjev_server.admission import Admission
 from openjev_server.bundle import load_bundle, resolve_model
-from openjev_server.canvas.compile import Compiler
 from openjev_server.checkpoint import open_engine
 from openjev_server.cli.table import Answered
-from openjev_server.decide import Decider, Decision
+from openjev_server.decide import Decision, decider_for
 from openjev_server.settings import Settings
-from openjev_server.wire.models import ModelCatalog
 from openjev_server.wire.overrides import Overrides
 from openjev_server.wire.parse import parse_request
 
@@ -38,21 +36,13 @@ def ask_here(
         {"model": bundle.id, "state": state, "questions": questions}, unknown_fields=settings.unknown_fields
     )
     engine = open_engine(directory, settings, progress)
-    calibrations = bundle.calibrations(engine.info.weights_hash)
     switches = Overrides(
         layout=settings.layout, steps=settings.steps, replicas=settings.replicas, decimals=settings.decimals
     )
 
     async def decide() -> Decision:
         admission = Admission(engine, max_queued=1, token_budget=settings.token_budget)
-        decider = Decider(
-            Compiler(bundle.tokenizer, bundle.template),
-            admission,
-            ModelCatalog(bundle.id),
-            info=engine.info,
-            limits=settings.token_limits(engine.info.device),
-            calibrations=calibrations,
-        )
+        decider = decider_for(bundle, admission, engine.info, settings)
         try:
             return await decider.decide(request, switches)
         finally:

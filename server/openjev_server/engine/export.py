@@ -75,6 +75,7 @@ def export(
                 shutil.copyfile(source / name, unfinished / name)
         if adapter is None:
             _carry_calibration(source, unfinished)
+        weights.chmod((unfinished / "config.json").stat().st_mode)  # safetensors writes for the owner alone
         size = weights.stat().st_size
         unfinished.replace(target)
     return size

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 __all__ = [
     "API_PREFIX",
+    "CALIBRATION_HEADER",
     "EXPOSED_HEADERS",
     "FINGERPRINT_HEADER",
     "GZIP_LEVEL",
-    "GZIP_MINIMUM_BYTES",
     "INLINE_BODY_BYTES",
     "REQUEST_ID_HEADER",
     "SERVER_TIMING_HEADER",
@@ -16,12 +16,11 @@ __all__ = [
 API_PREFIX = "/v1/"
 REQUEST_ID_HEADER = "x-typesafe-request-id"
 FINGERPRINT_HEADER = "x-openjev-fingerprint"
+CALIBRATION_HEADER = "x-openjev-calibration"
 SERVER_TIMING_HEADER = "server-timing"
-EXPOSED_HEADERS = (REQUEST_ID_HEADER, FINGERPRINT_HEADER, SERVER_TIMING_HEADER, "retry-after")
+EXPOSED_HEADERS = (REQUEST_ID_HEADER, FINGERPRINT_HEADER, CALIBRATION_HEADER, SERVER_TIMING_HEADER, "retry-after")
 """What a browser's script may read of a cross-origin answer."""
 
-GZIP_MINIMUM_BYTES = 1400
-"""Below one network packet, compression saves nothing."""
 GZIP_LEVEL = 5
 
 INLINE_BODY_BYTES = 16 * 1024

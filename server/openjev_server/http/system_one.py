@@ -10,7 +10,7 @@ from starlette.responses import Response
 from openjev_server.decide import Decider, Decision, off_the_loop
 from openjev_server.engine.protocol import EngineError
 from openjev_server.http.body import read_body
-from openjev_server.http.constants import FINGERPRINT_HEADER, INLINE_BODY_BYTES
+from openjev_server.http.constants import CALIBRATION_HEADER, FINGERPRINT_HEADER, INLINE_BODY_BYTES
 from openjev_server.http.disconnect import unless_disconnected
 from openjev_server.http.responses import json_response
 from openjev_server.http.timing import record_timing
@@ -47,7 +47,8 @@ class SystemOne:
         decision = await unless_disconnected(request.receive, self._decide(request, raw))
         record_timing(request.scope, "queue", decision.queue_ms)
         record_timing(request.scope, "model", decision.model_ms)
-        return json_response(decision.body, headers={FINGERPRINT_HEADER: decision.fingerprint})
+        headers = {FINGERPRINT_HEADER: decision.fingerprint, CALIBRATION_HEADER: decision.calibration}
+        return json_response(decision.body, headers=headers)
 
     async def _decide(self, request: Request, raw: bytes) -> Decision:
         large = len(raw) > INLINE_BODY_BYTES or "content-encoding" in request.headers

@@ -40,7 +40,8 @@ def decode_body(
 ) -> Any:
     """The JSON value of a request body; `limit` is in bytes, before and after decompression.
 
-    Raises `WireError`: 413 too large or too many values, 415 unknown coding, 400 broken stream or multipart, 422 not JSON.
+    Raises `WireError`: 413 too large or too many values, 415 unknown coding, 400 broken stream or multipart, 422
+    not JSON.
     """
     if len(raw) > limit:
         raise errors.body_too_large(limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ __all__ = ["MAX_PARTS", "read_parts"]
 
 MAX_PARTS = 1000
 
+_SILENT = logging.Logger(__name__, logging.CRITICAL + 1)
+"""The parser warns of what it also raises, and who asked is told."""
+
 
 def read_parts(data: bytes, content_type: str) -> dict[str, bytes]:
     """Part contents by part name, of equal names the last. Raises `WireError` (400) when it is no such body."""
@@ -27,6 +31,7 @@ def read_parts(data: bytes, content_type: str) -> dict[str, bytes]:
     collector = _Collector()
     try:
         parser = MultipartParser(boundary, collector.callbacks())
+        parser.logger = _SILENT
         parser.write(data)
         parser.finalize()
     except (FormParserError, ValueError):

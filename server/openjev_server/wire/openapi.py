@@ -33,9 +33,12 @@ _ERRORS = {
     "400": "The request asks for something that cannot be answered",
     "401": "Wrong API key",
     "403": "Missing API key",
-    "413": "The body is too large",
+    "408": "The request took too long to arrive",
+    "413": "The body is too large, or holds too many JSON values",
     "415": "Unsupported Content-Encoding",
     "422": "The request does not match the schema",
+    "431": "The header is too large",
+    "503": "The server is stopping; `Retry-After` says when to come back",
     "529": "Overloaded; `Retry-After` says when to come back",
 }
 
@@ -82,7 +85,12 @@ def openapi() -> dict[str, Any]:
                     "schema": {"type": "string", "pattern": "^req_[0-9a-f]{32}$"},
                 },
                 "Fingerprint": {
-                    "description": "model@weights/template/layout/steps/dtype/calibration: what computed the answer",
+                    "description": "model@weights/template/layout/steps/dtype/calibration: what computed the answer; "
+                    "steps as 2x8 with 8 noise replicas",
+                    "schema": {"type": "string"},
+                },
+                "Calibration": {
+                    "description": "Hash of the calibration that was applied; none: probabilities as they were read",
                     "schema": {"type": "string"},
                 },
             },
@@ -99,7 +107,9 @@ def _systemone() -> dict[str, Any]:
         _header("OpenJev-Decimals", _range(DECIMALS)),
     ]
     operation["requestBody"] = {"required": True, "content": _content(RequestModel)}
-    operation["responses"]["200"]["headers"]["x-openjev-fingerprint"] = {"$ref": "#/components/headers/Fingerprint"}
+    headers = operation["responses"]["200"]["headers"]
+    headers["x-openjev-fingerprint"] = {"$ref": "#/components/headers/Fingerprint"}
+    headers["x-openjev-calibration"] = {"$ref": "#/components/headers/Calibration"}
     return operation
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
 import pytest
 from app_support import BODY, NOUL, Running, Serve
 from openjev_server.app import create_app
 from openjev_server.bundle import ModelBundle
-from openjev_server.engine.fake import FakeEngine
+from openjev_server.engine.fake import FAKE_INFO, FakeEngine
 from openjev_server.engine.protocol import EngineError, EngineRequest, NonFiniteLogits
 from openjev_server.settings import Settings
 
@@ -73,6 +76,7 @@ def test_keys_are_optional_without_a_list(plain: Running) -> None:
 def test_headers_of_an_answer(plain: Running) -> None:
     headers = plain.ask().headers
     assert headers["x-openjev-fingerprint"] == "openjev-nano-1@fa4e00000000/nano-label-v1/isolated/2/float32/none"
+    assert headers["x-openjev-calibration"] == "none"
     timing = dict(part.split(";dur=") for part in headers["server-timing"].split(", "))
     assert list(timing) == ["queue", "model", "total"]
     assert all(float(value) >= 0 for value in timing.values())
@@ -82,7 +86,7 @@ def test_headers_of_an_answer(plain: Running) -> None:
 
 def test_overrides(plain: Running) -> None:
     response = plain.ask(openjev_layout="grouped", openjev_steps="3", openjev_replicas="2", openjev_decimals="5")
-    assert "/grouped/3/" in response.headers["x-openjev-fingerprint"]
+    assert "/grouped/3x2/" in response.headers["x-openjev-fingerprint"]
     request = plain.engine.batches[-1][0]
     assert request.steps == 3
     assert {len(block.canvases) for block in request.blocks} == {2}
@@ -242,7 +246,41 @@ def test_large_answers_are_compressed_when_accepted(plain: Running) -> None:
     zipped = plain.ask(large, accept_encoding="gzip")
     assert zipped.headers["content-encoding"] == "gzip"
     assert zipped.json() == plain.ask(large, accept_encoding="identity").json()
-    assert "content-encoding" not in plain.ask(accept_encoding="gzip").headers
+
+
+def test_what_would_only_grow_is_not_compressed(serve: Serve) -> None:
+    gzip = {"accept-encoding": "gzip"}
+    with serve() as running:
+        sizes = {
+            path: int(running.client.get(path, headers={"accept-encoding": "identity"}).headers["content-length"])
+            for path in ("/health", "/v1/models")
+        }
+        assert sizes["/health"] < 200 <= sizes["/v1/models"]
+        assert "content-encoding" not in running.client.get("/health", headers=gzip).headers
+        models = running.client.get("/v1/models", headers=gzip)
+        assert models.headers["content-encoding"] == "gzip"
+        assert int(models.headers["content-length"]) < sizes["/v1/models"]
+        assert running.ask(accept_encoding="gzip").headers["content-encoding"] == "gzip"
+        assert running.ask(accept_encoding="gzip").headers["vary"] == "Accept-Encoding"
+    with serve(gzip_minimum_bytes=5000) as running:
+        assert "content-encoding" not in running.client.get("/v1/models", headers=gzip).headers
+
+
+def test_an_answer_says_whether_it_is_calibrated(serve: Serve, bundle: ModelBundle) -> None:
+    weights = json.loads((bundle.directory / "calibration.json").read_text())["weights_hash"]
+    with serve(FakeEngine(replace(FAKE_INFO, weights_hash=weights))) as running:
+        calibrated, more_steps, grouped = (
+            running.ask(**headers).headers for headers in ({}, {"openjev_steps": "3"}, {"openjev_layout": "grouped"})
+        )
+    assert re.fullmatch(r"[0-9a-f]{12}", calibrated["x-openjev-calibration"])
+    assert calibrated["x-openjev-fingerprint"].endswith("/" + calibrated["x-openjev-calibration"])
+    assert more_steps["x-openjev-calibration"] == grouped["x-openjev-calibration"] == "none"
+
+
+def test_a_broken_multipart_body_leaves_no_line_in_the_log(plain: Running, caplog: pytest.LogCaptureFixture) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    assert plain.client.post("/v1/systemone", content=b"nothing of the kind", headers=headers).status_code == 400
+    assert not caplog.records
 
 
 def test_cors(serve: Serve, plain: Running) -> None:
@@ -259,6 +297,11 @@ def test_cors(serve: Serve, plain: Running) -> None:
         assert refused.headers["access-control-allow-origin"] == "https://app.test"
         assert "x-typesafe-request-id" in refused.headers["access-control-expose-headers"]
         assert "access-control-allow-origin" not in running.ask(origin="https://other.test").headers
+        foreign = running.client.options("/v1/systemone", headers={**preflight, "origin": "https://other.test"})
+        assert foreign.status_code == 400
+        assert foreign.headers["content-type"] == "application/json"
+        assert foreign.json() == {"detail": "Disallowed CORS origin"}
+        assert "access-control-allow-origin" not in foreign.headers
 
 
 def test_the_app_answers_in_process_without_a_lifespan(bundle: ModelBundle) -> None:

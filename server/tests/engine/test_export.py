@@ -76,6 +76,10 @@ def test_transformers_misses_nothing(opened: tuple[Any, dict[str, Any]]) -> None
     assert {name: found for name, found in opened[1].items() if found} == {}
 
 
+def test_whoever_may_read_one_file_may_read_all(exported: Path) -> None:
+    assert len({path.stat().st_mode for path in exported.iterdir()}) == 1
+
+
 def test_vision_weights_are_zero(exported: Path) -> None:
     vision = {name: t for name, t in load_file(exported / "model.safetensors").items() if "vision" in name}
     assert vision
