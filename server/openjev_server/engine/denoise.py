@@ -175,17 +175,12 @@ def _device(values: NDArray[Any], backend: Backend) -> torch.Tensor:
 
 def _candidates(blocks: Sequence[BlockSpan]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
     """Flat (slot row, token) pairs, block by block, replica by replica; and how many pairs each block has."""
-    rows: list[NDArray[np.int64]] = []
-    tokens: list[NDArray[np.int64]] = []
-    start = 0
-    for span in blocks:
-        block = span.block
-        replicas, count = block.canvases.shape[0], len(block.slots)
-        within = np.repeat(np.arange(count), np.diff(block.offsets))
-        rows.append((start + np.arange(replicas)[:, None] * count + within[None, :]).reshape(-1))
-        tokens.append(np.tile(block.candidates.astype(np.int64), replicas))
-        start += replicas * count
-    return np.concatenate(rows), np.concatenate(tokens), [len(part) for part in rows]
+    replicas = [block.block.canvases.shape[0] for block in blocks]
+    copies = [block.block for block, count in zip(blocks, replicas, strict=True) for _ in range(count)]
+    per_slot = np.concatenate([np.diff(block.offsets) for block in copies])
+    sizes = [count * len(block.block.candidates) for block, count in zip(blocks, replicas, strict=True)]
+    tokens = np.concatenate([block.candidates for block in copies]).astype(np.int64)
+    return np.repeat(np.arange(len(per_slot)), per_slot), tokens, sizes
 
 
 def _results(blocks: Sequence[BlockSpan], steps: Sequence[_Step]) -> list[BlockResult | NonFiniteLogits]:

@@ -6,7 +6,6 @@ again and again: padding rows hold token 0, write to a row of the pool that noth
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -179,43 +178,54 @@ class _Cutter:
     """Cuts runs of rows into tiles. Rows of one state's blocks may share a tile: they read the same state keys."""
 
     def __init__(self, packed: PackedPass, blocks: Sequence[BlockSpan], *, states: bool) -> None:
-        self._packed = packed
-        self._states = states
-        self._offsets = np.cumsum([0, *(len(state.rows) for state in packed.states)])
-        self._item = np.full(packed.rows, -1, np.int64)
-        self._first = np.zeros(packed.rows, np.int64)
-        self._last = np.zeros(packed.rows, np.int64)
-        for block in blocks:
-            span = slice(block.row, block.stop)
-            self._item[span], self._first[span], self._last[span] = block.item, block.row, block.stop
+        spans = packed.states if states else ()
+        self._length = np.array([state.stop for state in packed.states], np.int64)
+        self._offset = np.cumsum([0, *(len(state.rows) for state in packed.states)])[:-1]
+        self._state_row = np.array([state.row for state in spans], np.int64)
+        self._state_start = np.array([state.start for state in spans], np.int64)
+        self._state_stop = np.array([state.stop for state in spans], np.int64)
+        rows = np.array([(block.row, block.stop, block.item) for block in blocks], np.int64).reshape(-1, 3)
+        self._block_row, self._block_stop, self._block_item = rows.T
+        self._rows = packed.rows
 
     def cut(self, chosen: Int, window: int | None, size: int) -> Int:
-        """Flat tiles [t * TILE_FIELDS] over the rows `chosen`, in places among them."""
-        parts = []
-        place = np.full(self._packed.rows, -1, np.int64)
-        place[chosen] = np.arange(len(chosen))
-        for number, state in enumerate(self._packed.states):
-            if self._states and state.stop > state.start:
-                begin = np.arange(state.start, state.stop, size)
-                end = np.minimum(begin + size, state.stop)
-                first = place[state.row] + begin - state.start
-                low = np.zeros_like(begin) if window is None else np.maximum(0, begin - window + 1)
-                zero = np.zeros_like(begin)
-                offset = zero + self._offsets[number]
-                parts.append(np.stack([first, end - begin, offset, low, end, zero, zero, zero], 1))
-        items = self._item[chosen]
-        edges = np.flatnonzero(np.diff(np.concatenate([[-1], items, [-1]])))
-        for start, stop in itertools.pairwise(edges):
-            item = items[start]
-            if item < 0:
-                continue
-            begin = np.arange(start, stop, size)
-            end = np.minimum(begin + size, stop)
-            length = self._packed.states[item].stop
-            anchors = np.minimum.reduceat(self._packed.anchor[chosen[start:stop]], begin - start)
-            low = np.zeros_like(begin) if window is None else np.clip(anchors - window + 1, 0, length)
-            zero = np.zeros_like(begin)
-            own = self._first[chosen[begin]], self._last[chosen[end - 1]]
-            offset = zero + self._offsets[item]
-            parts.append(np.stack([begin, end - begin, offset, low, zero + length, *own, zero], 1))
-        return np.concatenate(parts).reshape(-1) if parts else np.zeros(0, np.int64)
+        """Flat tiles [t * TILE_FIELDS] over the rows `chosen`, ascending, in places among them."""
+        return np.concatenate([self._states(chosen, window, size), self._blocks(chosen, window, size)]).reshape(-1)
+
+    def _states(self, chosen: Int, window: int | None, size: int) -> Int:
+        item, begin, end = _pieces(self._state_start, self._state_stop, size)
+        # All rows of a state run where any does, one after the other.
+        first = np.searchsorted(chosen, self._state_row[item] + begin - self._state_start[item])
+        zero = np.zeros_like(begin)
+        low = _low(begin, window)
+        return np.stack([first, end - begin, self._offset[item], low, end, zero, zero, zero], 1)
+
+    def _blocks(self, chosen: Int, window: int | None, size: int) -> Int:
+        block = np.searchsorted(self._block_row, chosen, side="right") - 1
+        inside = block >= 0
+        inside[inside] = chosen[inside] < self._block_stop[block[inside]]
+        items = np.where(inside, self._block_item[block] if len(self._block_item) else -1, -1)
+        edges = np.flatnonzero(np.diff(np.concatenate([[-2], items, [-2]])))
+        starts, stops = edges[:-1], edges[1:]
+        runs = items[starts] >= 0
+        run, begin, end = _pieces(starts[runs], stops[runs], size)
+        item = items[starts[runs]][run]
+        length = self._length[item]
+        first, last = self._block_row[block[begin]], self._block_stop[block[end - 1]]
+        # No row of a block has its anchor before the end of the state.
+        low = _low(length, window)
+        return np.stack([begin, end - begin, self._offset[item], low, length, first, last, np.zeros_like(begin)], 1)
+
+
+def _pieces(start: Int, stop: Int, size: int) -> tuple[Int, Int, Int]:
+    """Cuts ranges into pieces of at most `size`: the range's number, begin and end of every piece."""
+    counts = -(-(stop - start) // size)
+    number = np.repeat(np.arange(len(start)), counts)
+    within = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begin = start[number] + within * size
+    return number, begin, np.minimum(begin + size, stop[number])
+
+
+def _low(anchor: Int, window: int | None) -> Int:
+    """The first state position that a row with this anchor sees."""
+    return np.zeros_like(anchor) if window is None else np.maximum(0, anchor - window + 1)
