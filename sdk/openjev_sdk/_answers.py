@@ -50,8 +50,8 @@ class ChoiceAnswer:
 
     choice: str
     """The likeliest option."""
-    confidence: float | None
-    """0 (all options alike) to 1; None when the host sends neither it nor the probabilities."""
+    confidence: float
+    """0 (all options alike) to 1; from the probabilities where the host does not send it."""
     probabilities: FrozenMapping[str, float]
     """Per option, in the order in which the host sent them."""
 
@@ -61,8 +61,8 @@ class ChoiceAnswer:
         return self.choice
 
     def decided(self, min_confidence: float) -> str | None:
-        """The value if its confidence is known and reaches `min_confidence`, else None."""
-        return self.choice if self.confidence is not None and self.confidence >= min_confidence else None
+        """The value if its confidence reaches `min_confidence`, else None."""
+        return self.choice if self.confidence >= min_confidence else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class ScoreAnswer:
 
     score: float
     """The expected level: 0 (the first) to the number of levels - 1."""
-    confidence: float | None
-    """0 to 1; None when the host sends neither it nor the probabilities."""
+    confidence: float
+    """0 to 1; from the probabilities where the host does not send it."""
     legend: FrozenMapping[int, Any]
     """The levels as they were asked."""
     probabilities: FrozenMapping[int, float]
@@ -89,8 +89,8 @@ class ScoreAnswer:
         return max(self.probabilities, key=self.probabilities.__getitem__) if self.probabilities else round(self.score)
 
     def decided(self, min_confidence: float) -> float | None:
-        """The value if its confidence is known and reaches `min_confidence`, else None."""
-        return self.score if self.confidence is not None and self.confidence >= min_confidence else None
+        """The value if its confidence reaches `min_confidence`, else None."""
+        return self.score if self.confidence >= min_confidence else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class UnknownAnswer:
 
     type: str
     """What the host calls it; empty when it does not say."""
-    raw: Mapping[str, Any]
+    raw: Mapping[str, Any] = field(hash=False)
     """The answer as sent."""
     value: None = field(default=None, init=False)
     confidence: None = field(default=None, init=False)
@@ -144,7 +144,7 @@ class Decision(Mapping[str, Answer]):
     """What exactly computed it; None on hosts other than OpenJev."""
     timing: FrozenMapping[str, float]
     """Milliseconds per phase, from `Server-Timing`; empty when the host does not say."""
-    raw: Mapping[str, Any] = field(repr=False)
+    raw: Mapping[str, Any] = field(repr=False, hash=False)
     """The body as sent."""
     calibration: str | None = None
     """Which calibration the probabilities went through, `none` where the host has none for the layout and steps that

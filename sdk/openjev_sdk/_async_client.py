@@ -24,7 +24,7 @@ from openjev_sdk._request import PreparedRequest, models_request, system_one_req
 from openjev_sdk._response import parse_decision, parse_models
 from openjev_sdk._retry import SYSTEM_CLOCK, Clock, Retries, retry_async
 from openjev_sdk._schema import SchemaDecision, SchemaModel, plan_for
-from openjev_sdk._transport import LIMITS, checked, connection_errors
+from openjev_sdk._transport import LIMITS, check_open, checked, connection_errors
 
 __all__ = ["AsyncClient"]
 
@@ -115,7 +115,8 @@ class AsyncClient:
         Args:
             state: What the questions are about: a string, or JSON that the model reads as such.
             questions: `Noul`, `Choice`, `Score` or plain mappings, under ids of your choice.
-            schema: In place of questions: a JSON Schema, or a pydantic model class. It may hold what the README lists.
+            schema: In place of questions: a JSON Schema, or a pydantic model class, of objects, booleans, enums, and
+                integers whose values are described; the README of this package has the table.
             model: Other than the client's default.
             options: Switches of OpenJev hosts.
             timeout: Other than the client's default.
@@ -181,9 +182,10 @@ class AsyncClient:
             timeout: As in `decide`.
 
         Raises:
-            UsageError: a question that cannot be sent, a concurrency below 1, or an unknown `on_error`.
+            UsageError: one state in place of many, a question that cannot be sent, a concurrency below 1, or an unknown
+                `on_error`.
         """
-        check_map(concurrency, on_error)
+        check_map(states, concurrency, on_error)
         asked = question_bodies(questions)
 
         async def call(state: Text) -> Decision:
@@ -215,6 +217,7 @@ class AsyncClient:
     async def _send(self, request: PreparedRequest) -> httpx.Response:
         async def attempt(retries: int) -> httpx.Response:
             with connection_errors(request):
+                check_open(self._http.is_closed)
                 response = await self._http.request(**request.arguments(retries))
             return checked(response)
 

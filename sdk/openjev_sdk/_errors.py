@@ -60,6 +60,11 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 200
+_MEANINGS = {
+    "max_tokens_exceeded": "max_tokens_exceeded: state and questions are longer than the host takes; "
+    "shorten the state, or ask in several requests"
+}
+"""Error types that come without a message."""
 
 
 class OpenJevError(Exception):
@@ -205,7 +210,10 @@ def api_error(response: httpx.Response) -> APIError:
     status = response.status_code
     error = _BY_STATUS.get(status, InternalServerError if status >= 500 else APIError)
     endpoint = endpoint_of(response.request.method, response.request.url)
-    return error(status, decode_body(response.content), response.headers, endpoint=endpoint)
+    body = decode_body(response.content)
+    detail = body.get("detail") if isinstance(body, dict) else None
+    meaning = _MEANINGS.get(str(detail.get("error_type"))) if isinstance(detail, dict) else None
+    return error(status, body, response.headers, error_message(body) or meaning, endpoint=endpoint)
 
 
 def decode_body(content: bytes) -> Any:

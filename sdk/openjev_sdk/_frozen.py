@@ -28,6 +28,10 @@ class FrozenMapping(Mapping[K, V_co], Generic[K, V_co]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __hash__(self) -> int:
+        # Values may be lists; the keys alone tell most mappings apart, and equal mappings have equal keys.
+        return hash(frozenset(self._items))
+
     def __repr__(self) -> str:
         return repr(self._items)
 

@@ -33,6 +33,10 @@ _ANNOTATIONS = {
     "writeOnly",
 }
 _INTEGER_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+_OPTIONAL = (
+    "an optional value cannot be decided: make it required, or give the absence a name of its own in an enum "
+    '("yes", "no", "unknown")'
+)
 _ADVICE = {
     "string": "a free string cannot be decided; list its values in an enum",
     "number": "a number cannot be decided; use a bounded integer with a description for each value",
@@ -151,11 +155,11 @@ class _Reader:
             return _alternatives(values, _descriptions(schema, len(values), place), kind, schema, place)
         for keyword in ("oneOf", "anyOf"):
             if keyword in schema:
+                alternatives = _sequence(schema[keyword], place, keyword)
+                if any(isinstance(entry, Mapping) and entry.get("type") == "null" for entry in alternatives):
+                    raise place.error(_OPTIONAL)
                 _allow(schema, {keyword, "type"}, place)
-                entries = [
-                    self._constant(entry, place, keyword, opened)
-                    for entry in _sequence(schema[keyword], place, keyword)
-                ]
+                entries = [self._constant(entry, place, keyword, opened) for entry in alternatives]
                 return _alternatives(
                     [value for value, _ in entries], [text for _, text in entries], kind, schema, place
                 )
@@ -188,8 +192,6 @@ class _Reader:
     def _constant(self, entry: Any, place: _Place, keyword: str, opened: frozenset[str]) -> tuple[Any, Text | None]:
         schema, _ = self._resolve(entry, place, opened)
         if "const" not in schema:
-            if schema.get("type") == "null":
-                raise place.error("an optional value cannot be decided; give the absence a name of its own in an enum")
             raise place.error(f"every entry of {keyword} must be a const")
         _allow(schema, {"const", "type"}, place)
         _check_type(schema["const"], _kind(schema, place), place)
@@ -322,6 +324,8 @@ def _kind(schema: Mapping[str, Any], place: _Place) -> str | None:
     kind = schema.get("type")
     if isinstance(kind, list) and len(kind) == 1:
         kind = kind[0]
+    if isinstance(kind, list) and "null" in kind:
+        raise place.error(_OPTIONAL)
     if kind is not None and not isinstance(kind, str):
         raise place.error(f"a value of several types {kind!r} cannot be decided")
     return kind

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, TypeVar
 
@@ -19,12 +28,16 @@ OnError = Literal["raise", "return"]
 """What becomes of an `OpenJevError`: raised at its place in the order, or put there as the result."""
 
 
-def check_map(concurrency: int, on_error: OnError) -> None:
+def check_map(states: object, concurrency: int, on_error: OnError) -> None:
     """Check what a caller passed.
 
     Raises:
-        UsageError: a concurrency below 1, or an unknown `on_error`.
+        UsageError: one state in place of many, a concurrency below 1, or an unknown `on_error`.
     """
+    if isinstance(states, str | bytes | Mapping):
+        raise UsageError(f"states must be an iterable of states, not one {type(states).__name__}")
+    if not isinstance(states, Iterable | AsyncIterable):
+        raise UsageError(f"states must be an iterable of states, not {states!r}")
     if concurrency < 1:
         raise UsageError(f"concurrency must be 1 or more, not {concurrency!r}")
     if on_error not in {"raise", "return"}:

@@ -20,7 +20,7 @@ class Noul:
     """A yes/no question.
 
     Raises:
-        UsageError: neither instructions nor a description of one side.
+        UsageError: neither instructions nor a description of one side; an empty string says nothing.
     """
 
     instructions: Text | None = None
@@ -30,7 +30,7 @@ class Noul:
     """What a no means."""
 
     def __post_init__(self) -> None:
-        if self.instructions is None and self.true is None and self.false is None:
+        if all(text is None or text == "" for text in (self.instructions, self.true, self.false)):
             raise UsageError("a noul needs instructions or a description of true or false")
 
     def body(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -89,10 +89,9 @@ def _answer(raw: Mapping[str, Any], path: str) -> Answer:
             return NoulAnswer(_number(raw.get("noul"), f"{path}.noul"))
         case "choice":
             options = _probabilities(raw, path)
-            confidence = _confidence(raw, path)
-            if confidence is None and options:
-                confidence = choice_confidence(list(options.values()))
-            return ChoiceAnswer(_string(raw.get("choice"), f"{path}.choice"), confidence, FrozenMapping(options))
+            choice = _string(raw.get("choice"), f"{path}.choice")
+            confidence = _confidence(raw, path, options, choice_confidence)
+            return ChoiceAnswer(choice, confidence, FrozenMapping(options))
         case "score":
             return _score(raw, path)
         case kind:
@@ -102,9 +101,7 @@ def _answer(raw: Mapping[str, Any], path: str) -> Answer:
 def _score(raw: Mapping[str, Any], path: str) -> ScoreAnswer:
     levels = dict(sorted(_levels(_probabilities(raw, path), f"{path}.probabilities").items()))
     legend = _levels(_object(raw.get("legend") or {}, f"{path}.legend"), f"{path}.legend")
-    confidence = _confidence(raw, path)
-    if confidence is None and levels:
-        confidence = score_confidence(list(levels.values()))
+    confidence = _confidence(raw, path, levels, score_confidence)
     return ScoreAnswer(
         _number(raw.get("score"), f"{path}.score"), confidence, FrozenMapping(legend), FrozenMapping(levels)
     )
@@ -133,9 +130,17 @@ def _number(value: Any, path: str) -> float:
     return float(value)
 
 
-def _confidence(raw: Mapping[str, Any], path: str) -> float | None:
+def _confidence(
+    raw: Mapping[str, Any],
+    path: str,
+    probabilities: Mapping[Any, float],
+    formula: Callable[[Sequence[float]], float],
+) -> float:
+    """As sent, else from the probabilities: an answer without either says nothing that a caller could go by."""
     value = raw.get("confidence")
-    return None if value is None else _number(value, f"{path}.confidence")
+    if value is None and probabilities:
+        return formula(list(probabilities.values()))
+    return _number(value, f"{path}.confidence")
 
 
 def _probabilities(raw: Mapping[str, Any], path: str) -> dict[str, float]:

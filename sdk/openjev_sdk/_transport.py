@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import httpx
 
 from openjev_sdk._constants import KEEP_ALIVE_CONNECTIONS, KEEP_ALIVE_S
-from openjev_sdk._errors import APIConnectionError, APITimeoutError, api_error, endpoint_of
+from openjev_sdk._errors import APIConnectionError, APITimeoutError, UsageError, api_error, endpoint_of
 from openjev_sdk._request import PreparedRequest
 
-__all__ = ["LIMITS", "checked", "connection_errors"]
+__all__ = ["LIMITS", "check_open", "checked", "connection_errors"]
 
 # No bound on open connections: `map` bounds its own concurrency, and a pool that is full would look like a timeout.
 LIMITS = httpx.Limits(
@@ -34,6 +34,12 @@ def connection_errors(request: PreparedRequest) -> Iterator[None]:
         raise APITimeoutError(f"{place}: no response in time (timeout {request.timeout})") from error
     except httpx.RequestError as error:
         raise APIConnectionError(f"{place}: {error or type(error).__name__}") from error
+
+
+def check_open(closed: bool) -> None:
+    """Raises UsageError for a client that has been closed."""
+    if closed:
+        raise UsageError("this client is closed; open a new one")
 
 
 def checked(response: httpx.Response) -> httpx.Response:

@@ -28,6 +28,7 @@ from openjev_sdk import (
     ScoreAnswer,
     UnknownAnswer,
     Usage,
+    UsageError,
 )
 from stub_host import state, stub_host
 
@@ -99,6 +100,38 @@ def test_decided() -> None:
     assert NoulAnswer(0.5).decided(0.5) is True
 
 
+@pytest.mark.parametrize("answer", [{"type": "choice", "choice": "b"}, {"type": "score", "score": 1.0}])
+@both
+def test_an_answer_that_nobody_can_weigh_is_none(ask: Any, answer: dict[str, Any]) -> None:
+    """Neither a confidence nor the probabilities that it follows from."""
+    with pytest.raises(ResponseError, match=r"answers\.q\.confidence"):
+        ask({"model": "m", "answers": {"q": {**answer, "confidence": None}}})
+
+
+def test_answers_are_keys() -> None:
+    decision, again = decide(MIXED), decide(MIXED)
+    assert {*decision.values()} == {*again.values()}
+    assert len({decision, again, *decision.values()}) == 5
+    assert hash(decision["label"]) == hash(again["label"])
+
+
+def test_a_closed_client_says_so() -> None:
+    client = Client(transport=httpx.MockTransport(Script([GOOD])))
+    client.close()
+    with pytest.raises(UsageError, match="closed"):
+        client.models()
+    with pytest.raises(UsageError, match="closed"):
+        client.decide("x", {"q": Noul("?")})
+
+    async def scenario() -> None:
+        other = AsyncClient(transport=httpx.MockTransport(Script([GOOD])))
+        await other.aclose()
+        with pytest.raises(UsageError, match="closed"):
+            await other.models()
+
+    asyncio.run(scenario())
+
+
 def test_a_decision_is_an_immutable_mapping() -> None:
     decision = decide(MIXED)
     assert dict(decision.items()) == decision.answers
@@ -127,7 +160,6 @@ def test_what_only_openjev_sends() -> None:
 def test_hosts_that_send_less() -> None:
     answers = {
         "label": {"type": "choice", "choice": "b", "probabilities": {"b": 0.7, "a": 0.2, "c": 0.1}},
-        "bare": {"type": "choice", "choice": "b", "confidence": None},
         "tone": {"type": "score", "score": 1, "probabilities": {"0": 0.65, "1": 0.35, "2": 0.0, "3": 0}},
         "odd": {},
     }
@@ -137,7 +169,6 @@ def test_hosts_that_send_less() -> None:
     assert len(decision.timing) == 0
     assert decision["label"].confidence == pytest.approx((0.7 - 1 / 3) / (2 / 3))
     assert decision["tone"].confidence == pytest.approx(0.65)
-    assert decision["bare"].decided(0.0) is None
     assert decision["odd"] == UnknownAnswer("", {})
 
 
@@ -217,7 +248,12 @@ def test_one_class_per_status_with_the_request_id_in_its_message(ask: Any, statu
         ('{"detail":"d"}', "d"),
         ('{"detail":{"message":"dm"}}', "dm"),
         ('{"detail":[{"loc":["body","a",0],"msg":"x"},{"loc":["body"],"msg":"y"},{"msg":"z"},{}]}', "a.0: x; y; z"),
-        ('{"detail":{"error_type":"max_tokens_exceeded"}}', '{"detail":{"error_type":"max_tokens_exceeded"}}'),
+        (
+            '{"detail":{"error_type":"max_tokens_exceeded"}}',
+            "max_tokens_exceeded: state and questions are longer than the host takes; shorten the state, or ask in "
+            "several requests",
+        ),
+        ('{"detail":{"error_type":"other"}}', '{"detail":{"error_type":"other"}}'),
         ("x" * 300, "x" * 300),
         (json.dumps({"a": "x" * 300}), '{"a":"' + "x" * 194 + "…"),
     ],

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import json
+import re
+from pathlib import Path
 from typing import Any
 
+import openjev_sdk
 import pytest
 from openjev_sdk import compat
 from stub_host import ANSWERS, BODY, Host, state, stub_host
@@ -325,3 +329,26 @@ def test_response_models_may_be_any_pydantic_class(host: Host) -> None:
             with pytest.raises(sdk.TypeSafeAPIResponseValidationError) as caught:
                 client.system_one(state(f"{sdk} p"), questions(sdk), response_model=strict)
             assert caught.value.field_path == "other"
+
+
+@pytest.mark.parametrize("sdk", [typesafe_sdk, compat])
+def test_models_are_copied_and_validated(sdk: Any) -> None:
+    response = sdk.SystemOneResponse.model_validate_json(json.dumps(BODY))
+    assert sdk.SystemOneResponse.model_validate(response.model_dump()).model_dump() == response.model_dump()
+    assert sdk.SystemOneResponse.model_validate(response) is response
+    assert {type(answer) for answer in response.answers.values()} == {sdk.NoulAnswer, sdk.ChoiceAnswer, sdk.ScoreAnswer}
+    changed = response.model_copy(update={"model": "other"})
+    assert (changed.model, response.model, type(changed)) == ("other", BODY["model"], sdk.SystemOneResponse)
+    assert response.model_copy(deep=True) == response
+    assert sdk.NoulAnswer.model_validate({"type": "noul", "noul": 0.5}).noul == 0.5
+    assert sdk.Usage.model_validate({"input_tokens": 1}).model_copy(update={"output_tokens": 2}).output_tokens == 2
+    for kind, value in ((sdk.NoulAnswer, {}), (sdk.ChoiceAnswer, {"choice": 1}), (sdk.Usage, {"input_tokens": "x"})):
+        with pytest.raises(ValueError, match=r"noul|choice|input_tokens"):
+            kind.model_validate(value)
+
+
+def test_no_module_imports_another_in_a_function() -> None:
+    """That is how circles are hidden."""
+    package = Path(openjev_sdk.__file__).parent
+    texts = {path.name: path.read_text() for path in package.rglob("*.py")}
+    assert [name for name, text in texts.items() if re.search(r"^ +from openjev_sdk", text, re.MULTILINE)] == []

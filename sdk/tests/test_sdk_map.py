@@ -228,3 +228,13 @@ def test_cancelling_the_one_who_waits_cancels_all() -> None:
     with pytest.raises(TimeoutError):
         asyncio.run(asyncio.wait_for(run(), 0.1))
     assert cancelled == 3
+
+
+@pytest.mark.parametrize("states", ["abc", b"abc", {"text": "one state"}, None, 3])
+def test_one_state_is_not_many(states: Any) -> None:
+    """A string would be walked character by character, a mapping key by key."""
+    client = Client(transport=httpx.MockTransport(lambda _: httpx.Response(500)))
+    with pytest.raises(UsageError, match="iterable of states"):
+        client.map(states, {"q": Noul("?")})
+    with pytest.raises(UsageError, match="iterable of states"):
+        AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(500))).map(states, {"q": Noul("?")})

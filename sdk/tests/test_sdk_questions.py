@@ -134,3 +134,10 @@ def test_options_ride_in_headers_and_only_when_set() -> None:
     request = sent("s", {"q": Noul("?")}, options=Options(steps=1)).requests[0]
     assert [name for name in request.headers if name.startswith("openjev-")] == ["openjev-steps"]
     assert not [name for name in sent("s", {"q": Noul("?")}).requests[0].headers if name.startswith("openjev-")]
+
+
+@pytest.mark.parametrize("texts", [{}, {"instructions": ""}, {"instructions": "", "true": "", "false": None}])
+def test_a_noul_that_says_nothing(texts: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="a noul needs"):
+        Noul(**texts)
+    assert Noul("", true="yes").body() == {"type": "noul", "instructions": "", "criteria": {"true": "yes"}}

@@ -4,8 +4,8 @@ Moving is one changed import: `from openjev_sdk.compat import TypeSafeClient, No
 
 What differs, since httpx is the only dependency here:
 
-- Classes are dataclasses, not pydantic models; of pydantic's methods, `model_dump` and `model_dump_json` are there, and
-  wrong arguments raise `TypeError` or `ValueError`.
+- Classes are dataclasses, not pydantic models; of pydantic's methods, `model_dump`, `model_validate`, both for
+  JSON too, and `model_copy` are there, and wrong arguments raise `TypeError` or `ValueError`.
 - `httpx` where the official client has `httpx2`: transports, clients, timeouts, headers.
 - No images: `Asset`, `Image`, `Box...`, `attach_assets` are absent, `assets=` is refused.
 - The default host is this machine, `OPENJEV_*` variables come first, and no key is needed; see `constants`.
@@ -18,11 +18,9 @@ from openjev_sdk.compat import constants
 from openjev_sdk.compat._answers import (
     Answer,
     ChoiceAnswer,
-    ListModelsResponse,
     ModelMetadata,
     NoulAnswer,
     ScoreAnswer,
-    SystemOneResponse,
     Usage,
 )
 from openjev_sdk.compat._async_client import AsyncModels, AsyncTypeSafeClient
@@ -54,6 +52,7 @@ from openjev_sdk.compat._questions import (
     Score,
     ScoreModel,
 )
+from openjev_sdk.compat._responses import ListModelsResponse, SystemOneResponse
 from openjev_sdk.compat._retry import RetryPolicy
 
 __all__ = [

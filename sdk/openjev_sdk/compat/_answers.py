@@ -1,35 +1,65 @@
-"""Answers and responses."""
+"""Answers."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeAlias, cast
 
-import httpx
-
-from openjev_sdk._constants import REQUEST_ID_HEADER
-from openjev_sdk.compat._errors import TypeSafeError
+from openjev_sdk.compat._logging import logger
+from openjev_sdk.compat._read import (
+    InvalidError,
+    read_entries,
+    read_number,
+    read_object,
+    read_string,
+    read_text,
+)
 
 __all__ = [
     "Answer",
     "ChoiceAnswer",
-    "ListModelsResponse",
     "ModelMetadata",
     "NoulAnswer",
-    "Response",
+    "Record",
     "ScoreAnswer",
-    "SystemOneResponse",
     "Usage",
+    "read_answer",
 ]
 
-A = TypeVar("A")
 
-
-class _Record:
+class Record:
     """What callers use most of the pydantic methods that the official classes have."""
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self:
+        """One from plain data, as `model_dump` gives it, or the object itself.
+
+        Raises:
+            ValueError: naming the field that is not valid.
+        """
+        return obj if isinstance(obj, cls) else cls._read(obj, "")
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes) -> Self:
+        """The same from JSON."""
+        return cls.model_validate(json.loads(json_data))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, with other values for some of the fields."""
+        made = copy.deepcopy(self) if deep else copy.copy(self)
+        for name, value in (update or {}).items():
+            if name not in {f.name for f in dataclasses.fields(cast(Any, self))}:
+                raise ValueError(f"{type(self).__name__} has no field {name!r}")
+            object.__setattr__(made, name, value)
+        return made
+
+    @classmethod
+    def _read(cls, raw: Any, path: str) -> Self:
+        raise NotImplementedError
 
     def model_dump(self, *, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
         """All fields as plain data."""
@@ -42,16 +72,20 @@ class _Record:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoulAnswer(_Record):
+class NoulAnswer(Record):
     """The answer to a yes/no question."""
 
     type: Literal["noul"] = "noul"
     noul: float
     """Probability of yes."""
 
+    @classmethod
+    def _read(cls, raw: Any, path: str) -> Self:
+        return cls(noul=read_number(read_object(raw, path).get("noul"), _join(path, "noul")))
+
 
 @dataclass(frozen=True, kw_only=True)
-class ChoiceAnswer(_Record):
+class ChoiceAnswer(Record):
     """The answer to a choice."""
 
     type: Literal["choice"] = "choice"
@@ -59,9 +93,17 @@ class ChoiceAnswer(_Record):
     confidence: float
     probabilities: dict[str, float]
 
+    @classmethod
+    def _read(cls, raw: Any, path: str) -> Self:
+        return cls(
+            choice=read_string(read_object(raw, path), "choice", path),
+            confidence=read_number(raw.get("confidence"), _join(path, "confidence")),
+            probabilities=read_entries(raw, "probabilities", path, str, read_number),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreAnswer(_Record):
+class ScoreAnswer(Record):
     """The answer to a score."""
 
     type: Literal["score"] = "score"
@@ -71,110 +113,70 @@ class ScoreAnswer(_Record):
     legend: dict[int, str | dict[str, Any] | list[Any]]
     probabilities: dict[int, float]
 
+    @classmethod
+    def _read(cls, raw: Any, path: str) -> Self:
+        return cls(
+            score=read_number(read_object(raw, path).get("score"), _join(path, "score")),
+            confidence=read_number(raw.get("confidence"), _join(path, "confidence")),
+            legend=read_entries(raw, "legend", path, int, read_text),
+            probabilities=read_entries(raw, "probabilities", path, int, read_number),
+        )
+
 
 Answer: TypeAlias = NoulAnswer | ChoiceAnswer | ScoreAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Usage(_Record):
+class Usage(Record):
     """Tokens; None where the host does not say."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
 
+    @classmethod
+    def _read(cls, raw: Any, path: str) -> Self:
+        usage = read_object(raw, path)
+        for name in ("input_tokens", "output_tokens"):
+            value = usage.get(name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise InvalidError(_join(path, name))
+        return cls(input_tokens=usage.get("input_tokens"), output_tokens=usage.get("output_tokens"))
+
 
 @dataclass(frozen=True, kw_only=True)
-class ModelMetadata(_Record):
+class ModelMetadata(Record):
     """A model that the host offers."""
 
     name: str
     description: str
     release_date: str
 
-
-@dataclass(frozen=True, kw_only=True)
-class Response(_Record):
-    """A parsed response and the HTTP response that it came from."""
-
-    _raw: httpx.Response | None = field(default=None, init=False, repr=False, compare=False)
-
     @classmethod
-    def from_http_response(cls, response: httpx.Response) -> Self:
-        """Parse an HTTP response.
-
-        Raises:
-            TypeSafeAPIError: its status is not a success, or its body is not one of this type.
-        """
-        from openjev_sdk.compat._decode import decode_response  # _decode builds these classes
-
-        return decode_response(response, cls)
-
-    @cached_property
-    def request_id(self) -> str:
-        """The host's id of the request.
-
-        Raises:
-            TypeSafeError: it sent none.
-        """
-        value = None if self._raw is None else self._raw.headers.get(REQUEST_ID_HEADER)
-        if value is None:
-            raise TypeSafeError("the response has no request id")
-        return str(value)
-
-    @property
-    def raw_http_response(self) -> httpx.Response:
-        """The HTTP response.
-
-        Raises:
-            TypeSafeError: this object was not made from one.
-        """
-        if self._raw is None:
-            raise TypeSafeError("this object was not made from an HTTP response")
-        return self._raw
+    def _read(cls, raw: Any, path: str) -> Self:
+        entry = read_object(raw, path)
+        return cls(
+            name=read_string(entry, "name", path),
+            description=read_string(entry, "description", path),
+            release_date=read_string(entry, "release_date", path),
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SystemOneResponse(Response):
-    """All answers to one request.
-
-    A subclass that annotates further fields with answer types finds the answers of those names in them:
-    `class Triage(SystemOneResponse): urgent: NoulAnswer`.
-    """
-
-    model: str
-    """The model that answered."""
-    usage: Usage
-    answers: dict[str, Answer] = field(default_factory=dict)
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        dataclass(frozen=True, kw_only=True)(cls)
-
-    @cached_property
-    def nouls(self) -> dict[str, NoulAnswer]:
-        """The answers to yes/no questions."""
-        return _of(self.answers, NoulAnswer)
-
-    @cached_property
-    def choices(self) -> dict[str, ChoiceAnswer]:
-        """The answers to choices."""
-        return _of(self.answers, ChoiceAnswer)
-
-    @cached_property
-    def scores(self) -> dict[str, ScoreAnswer]:
-        """The answers to scores."""
-        return _of(self.answers, ScoreAnswer)
+def read_answer(raw: Mapping[str, Any], path: str) -> Answer | None:
+    """The answer of a type that is known, else None. Raises InvalidError."""
+    match raw["type"]:
+        case "noul":
+            return NoulAnswer._read(raw, path)
+        case "choice":
+            return ChoiceAnswer._read(raw, path)
+        case "score":
+            return ScoreAnswer._read(raw, path)
+        case kind:
+            logger.warning("leaving out answer %r of unknown type %r", path, kind)
+            return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListModelsResponse(Response):
-    """The models that the host offers."""
-
-    models: tuple[ModelMetadata, ...]
-
-
-def _of(answers: dict[str, Answer], kind: type[A]) -> dict[str, A]:
-    return {name: answer for name, answer in answers.items() if isinstance(answer, kind)}
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _plain(value: Any, exclude_none: bool) -> Any:

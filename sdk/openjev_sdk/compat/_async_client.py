@@ -13,9 +13,7 @@ import httpx
 from openjev_sdk._config import Timeout
 from openjev_sdk._request import PreparedRequest
 from openjev_sdk._retry import retry_async as run_retries
-from openjev_sdk.compat._answers import ListModelsResponse, SystemOneResponse
 from openjev_sdk.compat._content import Content, JSONValue
-from openjev_sdk.compat._decode import decode_response
 from openjev_sdk.compat._questions import Question
 from openjev_sdk.compat._request import (
     LIMITS,
@@ -27,6 +25,7 @@ from openjev_sdk.compat._request import (
     resolve_config,
     system_one_request,
 )
+from openjev_sdk.compat._responses import ListModelsResponse, SystemOneResponse, decode_response
 from openjev_sdk.compat._retry import RetryPolicy
 
 __all__ = ["AsyncModels", "AsyncTypeSafeClient"]
