@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from demo import DEFAULT_URL, readme_blocks
 from live_server import LiveServer
+from openjev_sdk import Choice, Client, Noul
 from openjev_server.settings import Settings
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 OUTPUT = re.compile(r"<!-- output: (?P<name>\w+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
 PRINTED = {match["name"]: match["text"] for match in OUTPUT.finditer(README)}
+BARS = re.compile("[█▉▊▋▌▍▎▏]+")
 NUMBER = re.compile(r"\b\d\.\d+\b|@[0-9a-f]+/|/(?:float32|bfloat16)/|/[^/\s]+$", re.MULTILINE)
 
 
@@ -54,6 +56,35 @@ def test_clients_that_insist_on_a_key_are_given_one(client: str) -> None:
     row = re.search(rf"^\| {client}.*$", README, re.MULTILINE)
     assert row is not None
     assert re.search(r'apiKey: "any"|api_key="any"|TYPESAFE_API_KEY=any', row[0])
+
+
+def test_ask_example() -> None:
+    command = readme_blocks()["ask"].replace(".venv/bin/openjev", f"{sys.executable} -m openjev_server.cli")
+    done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True)
+    lines = [line.rstrip() for line in BARS.sub("", done.stdout).splitlines()]
+    shown = [line.rstrip() for line in BARS.sub("", PRINTED["ask"]).splitlines()]
+    assert [shape(line) for line in lines[: len(shown)]] == [shape(line) for line in shown]
+
+
+def test_the_miss_that_it_names_is_one(server: LiveServer) -> None:
+    """A checkpoint that does better deserves another sentence."""
+    found = re.search(r'It also misses: of "(.*?)"', README.replace("\n", " "))
+    assert found is not None
+    with Client(server.url) as client:
+        decision = client.decide(
+            found[1],
+            {"urgent": Noul("Is it urgent?"), "topic": Choice("What is it about?", ["card", "loan", "other"])},
+        )
+    assert (decision["urgent"].value, decision["topic"].value) == (False, "other")
+
+
+def test_more_of_the_sdk_runs(server: LiveServer) -> None:
+    code = re.search(r"### More of the SDK\n\n```python\n(.*?)```", README, re.DOTALL)
+    assert code is not None
+    environment = os.environ | {"OPENJEV_BASE_URL": server.url}
+    done = subprocess.run([sys.executable, "-c", code[1]], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("NoulAnswer") == 2
 
 
 def test_every_setting_is_listed() -> None:
