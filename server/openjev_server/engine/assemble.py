@@ -16,6 +16,8 @@ from openjev_server.engine.torch_engine import TorchEngine
 __all__ = ["assemble", "default_cache_bytes", "row_bytes"]
 
 CPU_CACHE_BYTES = 256 << 20
+MOST_CACHED_ROWS = 1 << 18
+"""Tokens that the default cache holds at most: a small model would otherwise take a large GPU for itself."""
 FREE_SHARE = 0.4
 """Of a GPU's free memory after the weights, what cached states may take by default: the rest is for passes."""
 
@@ -39,8 +41,9 @@ def assemble(
         cache_bytes: what cached states may take of the device's memory; None chooses (`default_cache_bytes`).
         fused: whether Triton's kernels compute; None: where the device and the model's sizes allow it.
     """
+    per_row = row_bytes(backbone.config, backbone.dtype)
     if cache_bytes is None:
-        cache_bytes = default_cache_bytes(backbone.device)
+        cache_bytes = min(default_cache_bytes(backbone.device), MOST_CACHED_ROWS * per_row)
     backend: Backend
     if fused if fused is not None else _can_fuse(backbone):
         from openjev_server.engine.fused.backend import FusedBackend  # triton is there on CUDA machines only
@@ -52,7 +55,7 @@ def assemble(
         backend,
         info,
         token_budget=token_budget,
-        cache_rows=cache_bytes // row_bytes(backbone.config, backbone.dtype),
+        cache_rows=cache_bytes // per_row,
         request_rows=request_rows,
     )
 
