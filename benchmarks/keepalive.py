@@ -24,7 +24,7 @@ from openjev_server import serving
 from openjev_server.engine.fake import FakeEngine
 from openjev_server.settings import Settings
 
-serving._load_engine = lambda *_: FakeEngine()
+serving.load_checkpoint = lambda *_: FakeEngine()
 serving.serve(Settings())
 """
 
