@@ -10,6 +10,8 @@ import typer
 
 from openjev_server.cli.failure import failed
 from openjev_server.cli.flags import (
+    ANSWER_FLAGS,
+    ENGINE_FLAGS,
     Decimals,
     Device,
     Dtype,
@@ -40,6 +42,7 @@ def group() -> None:
 
 @app.command()
 def ask(
+    ctx: typer.Context,
     *,
     file: Annotated[
         str | None,
@@ -89,8 +92,8 @@ def ask(
     starts with @NAME and a blank is called NAME: --choice "@team Which team?=billing,sales".
     """
     text, asked = _inputs(file, state, noul or [], choice or [], score or [], questions)
-    engine_flags = {"template": template, "device": device, "dtype": dtype, "threads": threads}
-    answer_flags = {"layout": layout, "steps": steps, "replicas": replicas, "decimals": decimals}
+    engine_flags = {name: ctx.params[name] for name in ENGINE_FLAGS}
+    answer_flags = {name: ctx.params[name] for name in ANSWER_FLAGS}
     if url is not None:
         misplaced = [f"--{name}" for name, value in engine_flags.items() if value is not None]
         if misplaced:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from openjev_server.settings import Settings
 
 __all__ = [
+    "ANSWER_FLAGS",
+    "ENGINE",
+    "ENGINE_FLAGS",
     "Adapter",
     "Decimals",
     "Device",
@@ -52,6 +55,10 @@ class WeightName(StrEnum):
 
 FLAGS = {"model_revision": "revision"}
 """Settings whose flag has a shorter name."""
+ANSWER_FLAGS = ("layout", "steps", "replicas", "decimals")
+"""What may be chosen for each request."""
+ENGINE_FLAGS = ("template", "device", "dtype", "threads")
+"""What is chosen when a checkpoint is loaded."""
 ENGINE = "Engine"
 ANSWERS = "Answers"
 

@@ -38,6 +38,7 @@ def group() -> None:
 
 @app.command()
 def serve(
+    ctx: typer.Context,
     *,
     model: Model = None,
     host: Annotated[
@@ -71,7 +72,7 @@ def serve(
     threads: Threads = None,
     weights: Weights = None,
     adapter: Adapter = None,
-    revision: Revision = None,
+    model_revision: Revision = None,
     engines: Annotated[
         int | None,
         typer.Option(
@@ -87,24 +88,7 @@ def serve(
     Every setting is also an environment variable OPENJEV_NAME (a flag wins); `openjev doctor` lists them all. API keys
     are read from OPENJEV_API_KEYS only, so that they do not show in the list of processes.
     """
-    settings = settings_from(
-        model=model,
-        host=host,
-        port=port,
-        allow_unauthenticated=allow_unauthenticated,
-        layout=layout,
-        steps=steps,
-        replicas=replicas,
-        decimals=decimals,
-        template=template,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        weights=weights,
-        adapter=adapter,
-        model_revision=revision,
-        engines=engines,
-    )
+    settings = settings_from(**ctx.params)
     from openjev_server.bundle import ModelNotFound
     from openjev_server.cli.device import check_device
     from openjev_server.cli.loading import loading_bar

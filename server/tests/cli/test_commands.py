@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from openjev_server.cli.absent import absent_package
+from openjev_server.cli.serve import app as serve_app
+from openjev_server.settings import Settings
+from typer.testing import CliRunner
 
 from .conftest import BODY, FakeServer, Run, environment, start
 
@@ -77,6 +80,23 @@ def test_ask_sends_what_was_typed(run: Run, fake_server: FakeServer) -> None:
     }
     assert "urgent Is it urgent? → yes" in done.stdout
     assert "fake@0/none" in done.stdout
+
+
+def test_serve_hands_every_flag_to_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags: dict[str, object] = {
+        "model": "nano", "host": "127.0.0.2", "port": 1, "allow_unauthenticated": True, "layout": "grouped", "steps": 3,
+        "replicas": 2, "decimals": 4, "template": "t", "device": "cpu", "dtype": "float32", "threads": 1,
+        "weights": "int4", "adapter": "a", "revision": "r", "engines": 2,
+    }  # fmt: skip
+    arguments = [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    arguments.remove("True")
+    given: list[Settings] = []
+    monkeypatch.setattr("openjev_server.serving.serve", lambda settings, _: given.append(settings) or 0)
+    assert CliRunner().invoke(serve_app, ["serve", *arguments], catch_exceptions=False).exit_code == 0
+    settings = given[0].model_dump()
+    flags["model_revision"] = flags.pop("revision")
+    assert {name: settings[name] for name in flags} == flags
+    assert given[0].model_fields_set == set(flags)
 
 
 def test_ask_reads_a_whole_request_and_prints_json(run: Run, fake_server: FakeServer, tmp_path: Path) -> None:
