@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -76,7 +77,8 @@ class TorchEngine(Engine):
 
     def warm_up(self) -> None:
         """Compiles what the backend compiles, then evaluates a small request: a first step, and one that continues."""
-        self._backend.warm_up(self._budget)
+        with self._on_its_device():
+            self._backend.warm_up(self._budget)
         tokens = np.arange(1, 9, dtype=np.int32) % self._info.vocab_size
         one = np.zeros(1, np.int32)
         block = CanvasBlock(tokens, tokens[None], one, tokens[:1], np.array([0, 1], np.int32))
@@ -110,11 +112,17 @@ class TorchEngine(Engine):
         outcomes: dict[int, EngineResult | EngineError] = dict(self._refused)
         self._refused.clear()
         if any(progress.blocks for progress in self._waiting.values()):
-            outcomes |= self._pass()
+            with self._on_its_device():
+                outcomes |= self._pass()
         for progress in [progress for progress in self._waiting.values() if not progress.blocks]:
             outcomes[progress.ticket] = _collect(progress)
             self.abandon(progress.ticket)
         return outcomes
+
+    def _on_its_device(self) -> AbstractContextManager[object]:
+        """Kernels are launched on the calling thread's current GPU, wherever their tensors are."""
+        device = self._backend.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     def _pass(self) -> dict[int, EngineResult | EngineError]:
         for progress in self._waiting.values():

@@ -25,7 +25,8 @@ UNREAD = 999
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
     path = tmp_path_factory.mktemp("random")
-    save_random(path)
+    # Two layers, one of each kind: the interpreter runs every program of a kernel by itself.
+    save_random(path, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with closing(open_checkpoint(path)) as checkpoint:
         return load_backbone(checkpoint, device=device, dtype=torch.float32)
@@ -36,11 +37,11 @@ def test_fused_equals_plain(backbone: Backbone, conditioning: SelfConditioning) 
     """Two requests in one pass: a state past the window, blocks with replicas, another number of steps."""
     rng = np.random.default_rng(0)
     blocks = [
-        random_block(rng, suffix=5, width=6, slots=2, replicas=2),
-        random_block(rng, suffix=0, width=3, slots=1),
+        random_block(rng, suffix=3, width=4, slots=2, replicas=2),
+        random_block(rng, suffix=0, width=2, slots=1),
     ]
-    first = random_request(rng, state=WINDOW + 9, blocks=blocks)
-    second = random_request(rng, state=3, blocks=[random_block(rng, suffix=4, width=5, slots=2)])
+    first = random_request(rng, state=WINDOW + 4, blocks=blocks)
+    second = random_request(rng, state=2, blocks=[random_block(rng, suffix=2, width=3, slots=2)])
     requests = [
         EngineRequest(first.state, first.blocks, 2, conditioning),
         EngineRequest(second.state, second.blocks, 1, conditioning),
@@ -54,6 +55,23 @@ def test_fused_equals_plain(backbone: Backbone, conditioning: SelfConditioning) 
         for one, other in zip(result.blocks, want.blocks, strict=True):
             np.testing.assert_allclose(one.log_probs, other.log_probs, atol=2e-4)
             np.testing.assert_allclose(one.logsumexp, other.logsumexp, atol=2e-4)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="compares on the CPU")
+def test_one_expert_and_heads_in_threes(tmp_path: Path) -> None:
+    """The embedded checkpoint's shape: three query heads a key head, a dense model's one expert."""
+    one = {"num_experts": 1, "top_k_experts": 1, "num_attention_heads": 6, "num_global_key_value_heads": 2}
+    save_random(tmp_path, **one, num_hidden_layers=1, layer_types=["full_attention"])
+    with closing(open_checkpoint(tmp_path)) as checkpoint:
+        small = load_backbone(checkpoint, device=torch.device("cpu"), dtype=torch.float32)
+    rng = np.random.default_rng(2)
+    request = random_request(rng, state=4, blocks=[random_block(rng, suffix=2, width=3, slots=1)])
+    got, want = (
+        assemble(small, INFO, token_budget=64, cache_bytes=0, fused=fused).run([request])[0] for fused in (True, False)
+    )
+    assert isinstance(got, EngineResult)
+    assert isinstance(want, EngineResult)
+    np.testing.assert_allclose(got.blocks[0].log_probs, want.blocks[0].log_probs, atol=2e-4)
 
 
 def packed_pass(rng: np.random.Generator):  # type: ignore[no-untyped-def]

@@ -8,7 +8,7 @@ from openjev_server.engine.fused.routing import route
 from openjev_server.engine.matrix import Matrix, dequantised, to_float8, to_int4
 from torch.nn import functional
 
-HIDDEN, INNER, EXPERTS, K = 128, 192, 16, 4
+HIDDEN, INNER, EXPERTS, K = 64, 128, 8, 2
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
@@ -19,7 +19,7 @@ def routed(n: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     return normal(1, n, EXPERTS).to(device), (normal(2, EXPERTS).abs() + 0.5).to(device)
 
 
-@pytest.mark.parametrize("n", [1, 37, 130])
+@pytest.mark.parametrize("n", [1, 37])
 def test_route_groups_every_entry_once_under_its_expert(n: int, device: torch.device) -> None:
     scores, scale = routed(n, device)
     routing = route(scores, scale, K)
@@ -51,8 +51,8 @@ def reference(rows: torch.Tensor, scores: torch.Tensor, scale: torch.Tensor, gat
 @pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("shape", [TileShape(16, 64, 64, 4, 2), TileShape(64, 64, 64, 4, 2), None])
 def test_experts_equal_a_loop_over_rows(shape: TileShape | None, silu: bool, device: torch.device) -> None:
-    scores, scale = routed(37, device)
-    rows = normal(3, 37, HIDDEN).to(device)
+    scores, scale = routed(19, device)
+    rows = normal(3, 19, HIDDEN).to(device)
     gate_up = (normal(4, EXPERTS, 2 * INNER, HIDDEN) * 0.1).to(device)
     down = (normal(5, EXPERTS, HIDDEN, INNER) * 0.1).to(device)
     out = experts(rows, route(scores, scale, K), gate_up, down, k=K, silu=silu, shapes=shape and (shape, shape))
@@ -64,8 +64,8 @@ def test_quantised_experts(quantise: Callable[[torch.Tensor], Matrix], bound: fl
     """4 bits against the same weights dequantised; FP8 rounds the activations as well, to three bits of mantissa (and
     the interpreter rounds some of them wrongly)."""
     bound *= 1 if device.type == "cuda" else 2
-    scores, scale = routed(37, device)
-    rows = normal(3, 37, HIDDEN).to(device)
+    scores, scale = routed(19, device)
+    rows = normal(3, 19, HIDDEN).to(device)
     gate_up = quantise((normal(4, EXPERTS, 2 * INNER, HIDDEN) * 0.1).to(device))
     down = quantise((normal(5, EXPERTS, HIDDEN, INNER) * 0.1).to(device))
     out = experts(rows, route(scores, scale, K), gate_up, down, k=K, silu=False)
