@@ -1,14 +1,12 @@
-"""The kernels run in Triton's interpreter where there is no GPU: the same code, on CPU tensors."""
+"""The kernels run in Triton's interpreter where there is no GPU (`server/tests/conftest.py`): the same code, on CPU
+tensors."""
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
 
