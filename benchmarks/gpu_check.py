@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -202,8 +202,10 @@ def _requests(directory: Path, asked: Sequence[tuple[Any, Mapping[str, Any]]], s
     return requests
 
 
-def check(directory: Path, chosen: argparse.Namespace, limits: Limits) -> dict[str, Any]:
-    """All three parts on one checkpoint directory, and what is wrong."""
+def check(
+    directory: Path, chosen: argparse.Namespace, limits: Limits, keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """All three parts on one checkpoint directory, and what is wrong; `keep` gets what there is after each part."""
     rng = np.random.default_rng(0)
     asked = _questions(chosen.rows, chosen.per_task)
     asked = [asked[at] for at in rng.permutation(len(asked))]
@@ -215,7 +217,9 @@ def check(directory: Path, chosen: argparse.Namespace, limits: Limits) -> dict[s
     found: dict[str, Any] = {"engine": f"{fast.info.device} {fast.info.dtype} {chosen.weights or ''}".strip()}
     found["reference"] = against_reference(fast, reference, compared)
     many = list(islice(cycle(_requests(directory, asked, steps=2)), chosen.packed))
+    keep(found)
     found["packing"] = packing(fast, many, rng)
+    keep(found)
     found["soak"] = soak(fast, rng, count=chosen.soak, longest=min(chosen.longest, fast.info.max_positions - 128))
     fast.close()
     checks = {
@@ -251,7 +255,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 upcycle(directory)
             else:
                 directory = resolve_model(name)
-            result[name] = check(directory, chosen, Limits())
+
+            def keep(found: dict[str, Any], name: str = name) -> None:
+                write_json(chosen.json, {**result, name: found})
+
+            result[name] = check(directory, chosen, Limits(), keep)
             write_json(chosen.json, result)
             print(f"{name}: {json.dumps(result[name], indent=1)}", flush=True)
     return 1 if any(result[name]["missed"] for name in chosen.models.split(",")) else 0
