@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from live_server import LiveServer
-from openjev_compat import local_model
+from openjev_compat import local_model, reproduce_output
 from openjev_compat.cases import import_cases
 from openjev_compat.fixture import Fixture
-from openjev_compat.public_cases import read_cases
-from openjev_compat.reproduce import MODES, OWN_WORDING, measure_mode, seed_answers
+from openjev_compat.public_cases import default_fixtures, read_cases, read_recorded
+from openjev_compat.reproduce import MODES, OWN_WORDING, PUBLIC_QUESTIONS, measure_mode, seed_answers
 from openjev_compat.store import FixtureError, load_fixtures, write_fixtures
 from typer.testing import CliRunner, Result
 
@@ -27,6 +28,7 @@ ANSWERS: dict[str, Any] = {
     "anger": {"score": 1.2, "confidence": 0.7, "probabilities": {"0": 0.0, "1": 0.8, "2": 0.2}},
 }
 RUNS = [mode.seed_run for mode in MODES.values() if mode.seed_run is not None]
+QUESTION_COUNT = 4
 LABELS = {"late": "true", "payer": "seller", "anger": "1"}
 
 
@@ -80,6 +82,7 @@ def reproduce(cases: Path, recorded: Path, out: Path, *flags: str) -> Result:
 def test_a_model_that_is_not_the_released_one_fails_and_one_that_answers_the_same_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reproduce_output, "PUBLIC_QUESTIONS", QUESTION_COUNT)
     cases = make_cases(tmp_path)
     out = tmp_path / "out"
     failed = reproduce(cases, make_recorded(tmp_path, cases), out)
@@ -87,7 +90,7 @@ def test_a_model_that_is_not_the_released_one_fails_and_one_that_answers_the_sam
     assert "FAIL: the seed is not reproduced" in failed.output
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     assert [outcome["answered"] for outcome in report["outcomes"]] == [4] * 5
-    assert [outcome["verdict"] for outcome in report["outcomes"][3:]] == [None, None]
+    assert [outcome["within"] for outcome in report["outcomes"][3:]] == [None, None]
     assert report["passed"] is False
     assert {outcome["seed_right"] for outcome in report["outcomes"][:3]} == {3}
     assert "| seed, grouped, 2 steps |" in (out / "report.md").read_text(encoding="utf-8")
@@ -101,15 +104,59 @@ def test_a_model_that_is_not_the_released_one_fails_and_one_that_answers_the_sam
     passed = reproduce(cases, make_recorded(again, cases, own), out)
     assert passed.exit_code == 0, passed.output
     assert "PASS: the seed is reproduced" in passed.output
-    one = reproduce(cases, make_recorded(tmp_path, cases, own), out, "--modes", "2", "--nodes", "1")
-    assert "A part of the public questions, 3 of 4" in one.output.replace("\n", " ")
+    assert json.loads((out / "report.json").read_text(encoding="utf-8"))["passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        (("--modes", "1", "--nodes", "1"), "seed, one question: 3 of the 4 public questions"),
+        (("--modes", "1,2,3", "--nodes", "1"), "seed, grouped, 2 steps: 3 of the 4 public questions"),
+        (("--modes", "1,2"), "seed, grouped, 2 steps: not run"),
+        (("--modes", "4,5"), "seed, one question: not run"),
+    ],
+)
+@pytest.mark.parametrize("same", [True, False])
+def test_a_part_has_no_verdict_whatever_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], missing: str, same: bool
+) -> None:
+    monkeypatch.setattr(reproduce_output, "PUBLIC_QUESTIONS", QUESTION_COUNT)
+    cases = make_cases(tmp_path)
+    (jev,) = import_cases(cases / "parcel-service-cases.js", recorded_at="2026-12-02").values()
+    recorded = make_recorded(tmp_path, cases)
+    answers = [replace(f, answer=f.answer | {"greedy": LABELS[f.id.rpartition("/")[2]] if same else "2"}) for f in jev]
+    monkeypatch.setattr(
+        local_model.LocalModel,
+        "run",
+        lambda self, setup, asks, *_: local_model.Run(
+            tuple(f for f in answers if any(f.id in ask.questions for ask in asks)), (), 0, 1.0
+        ),
+    )
+    done = reproduce(cases, recorded, tmp_path / "out", *flags)
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    shown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert done.exit_code == 4, done.output
+    assert report["passed"] is None
+    assert {outcome["within"] for outcome in report["outcomes"]} <= {same, None}
+    assert f"no verdict: {missing}" in shown or f"; {missing}" in shown
+    for text in (done.output, shown):
+        assert "no verdict" in text
+        assert "PASS" not in text
+        assert "FAIL" not in text
+
+
+def test_the_public_questions_are_those_of_the_recording() -> None:
+    fixtures = default_fixtures()
+    assert fixtures is not None
+    recorded = read_recorded(fixtures, RUNS)
+    assert {len(recorded.jev), *map(len, recorded.seed.values())} == {PUBLIC_QUESTIONS}
 
 
 def test_our_own_modes_of_a_running_server(tmp_path: Path, server: LiveServer) -> None:
     cases = make_cases(tmp_path)
     flags = ("--url", server.url, "--modes", "4,5")
     done = reproduce(cases, make_recorded(tmp_path, cases), tmp_path / "out", *flags)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 4, done.output
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert [outcome["answered"] for outcome in report["outcomes"]] == [4, 4]
     assert report["passed"] is None
@@ -118,15 +165,13 @@ def test_our_own_modes_of_a_running_server(tmp_path: Path, server: LiveServer) -
 def test_a_missing_answer_or_a_changed_one_is_counted(tmp_path: Path) -> None:
     cases_directory = make_cases(tmp_path)
     recorded_directory = make_recorded(tmp_path, cases_directory)
-    from openjev_compat.public_cases import read_recorded
-
     recorded = read_recorded(recorded_directory, RUNS)
     cases = read_cases(cases_directory, recorded.jev)
     mode = next(iter(MODES.values()))
     assert mode.seed_run is not None
     same = list(recorded.seed[mode.seed_run].values())
     outcome = measure_mode(mode, same, cases, recorded, OWN_WORDING, template="t", seconds=1.0)
-    assert outcome.verdict is True
+    assert outcome.within is True
     assert outcome.right is not None
     assert (outcome.right.hits, outcome.right.n, outcome.seed_right, outcome.jev_right) == (3, 3, 3, 3)
     missing = measure_mode(mode, same[1:], cases, recorded, OWN_WORDING, template="t", seconds=1.0)

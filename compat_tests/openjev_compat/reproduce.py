@@ -12,7 +12,21 @@ from .fixture import Fixture
 from .pairing import Pair, join
 from .public_cases import Cases, Recorded
 
-__all__ = ["MODES", "OWN_WORDING", "SEED_WORDING", "Mode", "Outcome", "Tolerance", "measure_mode", "seed_answers"]
+__all__ = [
+    "MODES",
+    "OWN_WORDING",
+    "PUBLIC_QUESTIONS",
+    "SEED_WORDING",
+    "Mode",
+    "Outcome",
+    "Tolerance",
+    "measure_mode",
+    "seed_answers",
+]
+
+
+PUBLIC_QUESTIONS = 408
+"""A verdict is on all of them or on none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +69,25 @@ SEED_WORDING = Tolerance(4, 0.97)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One mode's numbers. `verdict` is None where there is nothing of the seed to compare with."""
+    """One mode's numbers. `within` is whether they are within the tolerance over the questions that were asked, None
+    where there is nothing of the seed to compare with; what it means for the whole says `SeedReport.passed`."""
 
     mode: str
     template: str
     questions: int
     answered: int
     right: Estimate | None
+    seed_questions: int
+    """Of the questions, those that the seed's recording of this mode answers."""
     seed_right: int | None
     jev_right: int
     same_as_seed: Estimate | None
     same_as_jev: Estimate | None
     seconds: float
     input_tokens: int
-    verdict: bool | None
+    within: bool | None
     reasons: tuple[str, ...]
-    """Why it failed."""
+    """Why it is not within."""
 
 
 def seed_answers(fixtures: Sequence[Fixture]) -> list[Fixture]:
@@ -106,16 +123,18 @@ def measure_mode(
         questions=len(cases.jev),
         answered=len(pairs),
         right=right,
+        seed_questions=0,
         seed_right=None,
         jev_right=jev_right,
         same_as_seed=None,
         same_as_jev=share("agreement", [pair.left.label == pair.right.label for pair in pairs]),
         seconds=seconds,
         input_tokens=sum(usage.values()),
-        verdict=None,
+        within=None,
         reasons=(),
     )
     seed = {id_: f for id_, f in recorded.seed.get(mode.seed_run or "", {}).items() if id_ in cases.jev}
+    outcome = replace(outcome, seed_questions=len(seed))
     return _judged(outcome, join(ours, seed), join(seed, cases.jev), tolerance) if seed else outcome
 
 
@@ -130,7 +149,7 @@ def _judged(outcome: Outcome, against_seed: list[Pair], seed: list[Pair], tolera
         reasons.append(f"{right} right answers are more than {tolerance.right} away from the seed's {seed_right}")
     if same is None or same.value < tolerance.same:
         reasons.append(f"{same.value if same else 0:.1%} of the seed's answers are fewer than {tolerance.same:.0%}")
-    return replace(outcome, seed_right=seed_right, same_as_seed=same, verdict=not reasons, reasons=tuple(reasons))
+    return replace(outcome, seed_right=seed_right, same_as_seed=same, within=not reasons, reasons=tuple(reasons))
 
 
 def _scored(pairs: Sequence[Pair]) -> list[Pair]:

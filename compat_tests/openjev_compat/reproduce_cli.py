@@ -51,7 +51,8 @@ def reproduce_seed(
 ) -> None:
     """Ask the 408 public questions as the seed did and as we do, and say whether its recorded answers come out.
 
-    Exits 0 for PASS, 1 for FAIL, 2 when the inputs cannot be used, 3 when requests failed.
+    Exits 0 for PASS, 1 for FAIL, 2 when the inputs cannot be used, 3 when requests failed, 4 without a verdict:
+    there is one only where all three modes of the seed answered all 408 questions.
     """
     from .reproduce_run import ReproduceOptions, reproduce
 
@@ -85,4 +86,4 @@ def reproduce_seed(
     (out / "report.md").write_text(markdown(report), encoding="utf-8")
     if report.failures:
         raise typer.Exit(3)
-    raise typer.Exit(1 if report.passed is False else 0)
+    raise typer.Exit({True: 0, False: 1, None: 4}[report.passed])

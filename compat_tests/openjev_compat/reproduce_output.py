@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .estimate import Estimate
-from .reproduce import Outcome, Tolerance
+from .reproduce import MODES, PUBLIC_QUESTIONS, Outcome, Tolerance
 
 __all__ = ["SeedReport", "markdown", "print_seed_report"]
 
@@ -21,7 +21,7 @@ COLUMNS = {"mode": 0, "right": 1, "seed": 2, "Jev": 3, "as seed": 4, "as Jev": 5
 
 @dataclass(frozen=True, slots=True)
 class SeedReport:
-    """Everything that the run says. `passed` is None when no mode of the seed was run."""
+    """Everything that the run says."""
 
     model: str
     weights_hash: str
@@ -30,15 +30,30 @@ class SeedReport:
     peak_memory_gib: Mapping[str, float]
     tolerance: Tolerance
     changed: int
-    recorded: int
-    """Questions that the seed answered."""
     outcomes: tuple[Outcome, ...]
     failures: tuple[str, ...]
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """What a verdict would need besides what was run; empty where there is one."""
+        done = {outcome.mode: outcome for outcome in self.outcomes}
+        found = []
+        for mode in MODES.values():
+            if mode.seed_run is None:
+                continue
+            outcome = done.get(mode.name)
+            if outcome is None:
+                found.append(f"{mode.name}: not run")
+                continue
+            compared = min(outcome.answered, outcome.seed_questions)
+            if compared < PUBLIC_QUESTIONS:
+                found.append(f"{mode.name}: {compared} of the {PUBLIC_QUESTIONS} public questions")
+        return tuple(found)
+
+    @property
     def passed(self) -> bool | None:
-        verdicts = [outcome.verdict for outcome in self.outcomes if outcome.verdict is not None]
-        return all(verdicts) if verdicts else None
+        """None, no verdict, unless every mode of the seed answered every public question."""
+        return None if self.missing else all(outcome.within is not False for outcome in self.outcomes)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "passed": self.passed}
@@ -79,7 +94,7 @@ def _row(outcome: Outcome) -> list[str]:
         f"{outcome.answered}/{outcome.questions}",
         f"{outcome.input_tokens:,}",
         f"{outcome.seconds:.1f}",
-        {True: "PASS", False: "FAIL", None: ""}[outcome.verdict],
+        {True: "within", False: "not within", None: ""}[outcome.within],
     ]
 
 
@@ -91,18 +106,17 @@ def _lines(report: SeedReport) -> list[str]:
         f"Tolerance: right answers within {report.tolerance.right} of the seed's, "
         f"the seed's own answer on {report.tolerance.same:.0%} of the questions",
     ]
-    part = min(o.questions for o in report.outcomes)
-    if part < report.recorded:
-        lines.append(f"A part of the public questions, {part} of {report.recorded}: no verdict on the whole")
     if report.changed:
         lines.append(f"The case files hold another answer of Jev than the recording to {report.changed} questions")
     lines += [f"failed: {failure}" for failure in report.failures[:10]]
     for outcome in report.outcomes:
         lines += [f"{outcome.mode}: {reason}" for reason in outcome.reasons]
-    verdict = {True: "PASS: the seed is reproduced", False: "FAIL: the seed is not reproduced"}
-    if report.passed is not None:
-        lines.append(verdict[report.passed])
-    return lines
+    verdict = {
+        True: "PASS: the seed is reproduced",
+        False: "FAIL: the seed is not reproduced",
+        None: f"no verdict: {'; '.join(report.missing)}",
+    }
+    return [*lines, verdict[report.passed]]
 
 
 def _counted(estimate: Estimate | None) -> str:

@@ -74,7 +74,6 @@ def reproduce(options: ReproduceOptions, console: Console) -> SeedReport:
         peak_memory_gib=peak_memory_gib(),
         tolerance=tolerance,
         changed=cases.changed,
-        recorded=len(recorded.jev),
         outcomes=tuple(outcomes),
         failures=tuple(failures),
     )
@@ -137,6 +136,6 @@ def _chosen(numbers: str) -> list[Mode]:
     by_number = {str(number): mode for number, mode in enumerate(MODES.values(), start=1)}
     chosen = [by_number.get(number.strip()) for number in numbers.split(",")]
     modes = [mode for mode in chosen if mode is not None]
-    if len(modes) < len(chosen):
-        raise FixtureError(f"--modes {numbers}: numbers from 1 to {len(by_number)}, separated by commas")
+    if len(modes) < len(chosen) or len(set(modes)) < len(modes):
+        raise FixtureError(f"--modes {numbers}: numbers from 1 to {len(by_number)}, each once, separated by commas")
     return modes
