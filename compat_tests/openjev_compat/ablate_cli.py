@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from openjev_server.cli.flags import Adapter, Revision, Weights
 from rich.console import Console
 
 from .store import FixtureError
@@ -43,7 +44,9 @@ def ablate(
     resume: Annotated[bool, typer.Option(help="Keep the answers of an earlier run.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    weights: Annotated[str, typer.Option(help="The base's; auto, or what `serve` takes as OPENJEV_WEIGHTS.")] = "auto",
+    weights: Weights = None,
+    adapter: Adapter = None,
+    revision: Revision = None,
     token_budget: Annotated[int, typer.Option(min=256, help="Tokens of one pass.")] = 8192,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
 ) -> None:
@@ -57,7 +60,7 @@ def ablate(
     from .local_model import Load
 
     options = AblateOptions(
-        load=Load(model, device, dtype, weights, token_budget, threads),
+        load=Load(model, device, dtype, weights, token_budget, threads, adapter, revision),
         cases=cases,
         fixtures=tuple(fixtures or ()),
         template=template,

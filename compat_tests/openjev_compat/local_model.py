@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from openjev_server.bundle import ModelNotFound, load_bundle, model_id, resolve_model
+from openjev_server.bundle import ModelNotFound, load_bundle, model_id, resolve_adapter, resolve_model
 from openjev_server.canvas import (
     SEED,
     CanvasTooWide,
@@ -26,6 +26,7 @@ from openjev_server.canvas import (
 from openjev_server.canvas.prompt import PromptError
 from openjev_server.engine.protocol import Engine, EngineError, EngineResult
 from openjev_server.questions import Choice, Noul, Question
+from openjev_server.settings import Settings
 from openjev_server.wire.answer import render_answer
 from openjev_server.wire.errors import WireError
 from openjev_server.wire.parse import parse_request
@@ -43,14 +44,16 @@ TURN = "<|turn>"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to load and how; see `openjev serve` for the values."""
+    """What to load and how; see `openjev serve` for the values. None: the setting's, from the environment."""
 
     model: str
     device: str = "auto"
     dtype: str = "auto"
-    weights: str = "auto"
+    weights: str | None = None
     token_budget: int = 8192
     threads: int | None = None
+    adapter: str | None = None
+    model_revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,10 @@ class LocalModel:
         self._engine: Engine | None = None
         self._hash: str | None = None
         self.load_seconds = 0.0
+        self._settings = _settings(load)
         try:
-            self.directory = resolve_model(load.model)
+            self.directory = resolve_model(load.model, revision=self._settings.model_revision)
+            self._adapter = resolve_adapter(self._settings.adapter)
             self.tokenizer = load_bundle(self.directory).tokenizer
         except ModelNotFound as error:
             raise FixtureError(str(error)) from None
@@ -101,7 +106,7 @@ class LocalModel:
 
         if self._hash is None:
             try:
-                self._hash = weights_hash(self.directory)
+                self._hash = weights_hash(self.directory, adapter=self._adapter)
             except OSError as error:
                 raise FixtureError(str(error)) from None
         return self._hash
@@ -128,10 +133,11 @@ class LocalModel:
 
     def source(self, setup: Setup) -> str:
         """What answers are marked with, also to resume only the same."""
-        load = self._load
+        settings = self._settings
         how = f"{setup.template.id}/{setup.template.hash}, {setup.layout}, {setup.steps} steps"
         how += f", noise of {setup.noise}" if setup.noise else ""
-        return f"{self.id}@{self.weights_hash}, {how}, {setup.replicas} replicas, {load.dtype}, weights {load.weights}"
+        how += f", {setup.replicas} replicas, {settings.dtype}, weights {settings.weights}"
+        return f"{self.id}@{self.weights_hash}, {how}"
 
     def run(self, setup: Setup, asks: Sequence[Ask], journal: Journal, done: Callable[[], None]) -> Run:
         """Asks what the journal does not hold; `done` is called after each node. What fails is listed."""
@@ -166,15 +172,9 @@ class LocalModel:
 
     def _loaded(self) -> Engine:
         from openjev_server.checkpoint import CannotLoad, load_checkpoint
-        from openjev_server.settings import Settings
-        from pydantic import ValidationError
 
-        given = {name: value for name, value in asdict(self._load).items() if value is not None}
         try:
-            return load_checkpoint(self.directory, Settings(**given), self._progress)
-        except ValidationError as error:
-            faults = [f"--{fault['loc'][0]}: {fault['msg']}" for fault in error.errors(include_url=False)]
-            raise FixtureError("; ".join(faults)) from None
+            return load_checkpoint(self.directory, self._settings, self._progress)
         except CannotLoad as error:
             raise FixtureError(str(error)) from None
         except RuntimeError as error:  # a device that is not there, or has too little memory
@@ -240,6 +240,17 @@ class _Compiled:
     ask: Ask
     questions: tuple[Question, ...]
     compiled: CompiledRequest
+
+
+def _settings(load: Load) -> Settings:
+    from pydantic import ValidationError
+
+    given = {name: value for name, value in asdict(load).items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)]
+        raise FixtureError("; ".join(faults)) from None
 
 
 def _digested(ask: Ask) -> Ask:

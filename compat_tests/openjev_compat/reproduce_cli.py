@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from openjev_server.cli.flags import Adapter, Revision, Weights
 from rich.console import Console
 
 from .store import FixtureError
@@ -45,7 +46,9 @@ def reproduce_seed(
     api_key: Annotated[str | None, typer.Option(envvar="OPENJEV_API_KEY")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    weights: Annotated[str, typer.Option(help="auto, or what `serve` takes as OPENJEV_WEIGHTS.")] = "auto",
+    weights: Weights = None,
+    adapter: Adapter = None,
+    revision: Revision = None,
     token_budget: Annotated[int, typer.Option(min=256, help="Tokens of one pass.")] = 8192,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
 ) -> None:
@@ -54,11 +57,12 @@ def reproduce_seed(
     Exits 0 for PASS, 1 for FAIL, 2 when the inputs cannot be used, 3 when requests failed, 4 without a verdict:
     there is one only where all three modes of the seed answered all 408 questions.
     """
+    from .local_model import Load
     from .reproduce_run import ReproduceOptions, reproduce
 
     options = ReproduceOptions(
         cases=cases,
-        model=model,
+        load=Load(model, device, dtype, weights, token_budget, threads, adapter, revision),
         template=template,
         our_template=our_template,
         out=out,
@@ -68,11 +72,6 @@ def reproduce_seed(
         resume=resume,
         url=url,
         api_key=api_key,
-        device=device,
-        dtype=dtype,
-        weights=weights,
-        token_budget=token_budget,
-        threads=threads,
     )
     from .reproduce_output import markdown, print_seed_report
 

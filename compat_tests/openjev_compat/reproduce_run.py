@@ -27,8 +27,8 @@ REQUEST_TIMEOUT_S = 600.0
 class ReproduceOptions:
     """The flags of the command."""
 
+    load: Load
     cases: Path
-    model: str
     template: str
     our_template: str
     out: Path
@@ -38,11 +38,6 @@ class ReproduceOptions:
     resume: bool
     url: str | None
     api_key: str | None
-    device: str
-    dtype: str
-    weights: str
-    token_budget: int
-    threads: int | None
 
 
 def reproduce(options: ReproduceOptions, console: Console) -> SeedReport:
@@ -81,10 +76,7 @@ def reproduce(options: ReproduceOptions, console: Console) -> SeedReport:
 
 class _Local:
     def __init__(self, options: ReproduceOptions, console: Console) -> None:
-        load = Load(
-            options.model, options.device, options.dtype, options.weights, options.token_budget, options.threads
-        )
-        self._local = LocalModel(load)
+        self._local = LocalModel(options.load)
         self._seed = seed_template(self._local, options.template)
         self._ours = self._local.template(options.our_template)
         self._console = console
