@@ -35,13 +35,25 @@ __all__ = ["SUFFIXES", "TemplateFile", "TemplateFileError", "read_template"]
 SUFFIXES = (".toml", ".json")
 
 
+_STATE = "probe0state"
 _PROBES: tuple[Question, ...] = (
-    Noul("bare", None, true="yes"),
-    Noul("noul", {"ask": "this"}),
-    Choice("choice", "Which?", (Option("a"), Option("b", {"is": "b"}))),
-    Score("score", None, ("low", ["high"])),
+    Noul("probe1id", None, true="probe1true"),
+    Noul("probe2id", {"ask": "probe2question"}, false="probe2false"),
+    Choice("probe3id", "probe3question", (Option("probe3option"), Option("probe4option", {"is": "probe4meaning"}))),
+    Score("probe5id", "probe5question", ("probe5level", ["probe6level"])),
+    Score("probe7id", None, ("low", "high")),
 )
 """What a prompt must be able to ask: texts that are absent, and texts that are data."""
+_SHOWN = {
+    "the document": (_STATE,),
+    "the questions": ("probe2question", "probe3question", "probe5question"),
+    "the criteria of yes and no": ("probe1true", "probe2false"),
+    "the options": ("probe3option", "probe4option"),
+    "the descriptions of options": ("probe4meaning",),
+    "the levels": ("probe5level", "probe6level"),
+}
+"""What every prompt must show, and the texts of the probes that tell."""
+_KEYS = tuple(question.id for question in _PROBES)
 
 
 class TemplateFileError(ValueError):
@@ -99,15 +111,24 @@ def read_template(path: Path, known: Mapping[str, Template]) -> Template:
     base = known.get(file.base)
     if base is None:
         raise TemplateFileError(f"{path}: no template {file.base!r} to start from; known: {', '.join(sorted(known))}")
-    template = dataclasses.replace(base, **_changes(file, path))
-    if template.prompt:
+    changes = _changes(file, path)
+    template = dataclasses.replace(base, **changes)
+    if template.prompt or "prompt" in changes:
         if template.spelling is not Spelling.LITERAL:
             raise TemplateFileError(f"{path}: a prompt needs a base that spells values, not labels")
         try:
-            Prompt(template.prompt).text("state", _PROBES, [question.id for question in _PROBES])
+            text = Prompt(template.prompt).text(_STATE, _PROBES, _KEYS)
         except PromptError as error:
             raise TemplateFileError(f"{path}: {error}") from error
+        if lacking := _lacking(text, template.keys):
+            raise TemplateFileError(f"{path}: the prompt does not show {', '.join(lacking)}")
     return template
+
+
+def _lacking(text: str, keys: Keys) -> list[str]:
+    """What a prompt that asked the probes leaves out. Keys that count up can be told from the order."""
+    needed = _SHOWN | ({"the keys of the fields": _KEYS} if keys is Keys.IDS else {})
+    return [what for what, probes in needed.items() if not all(probe in text for probe in probes)]
 
 
 def _changes(file: TemplateFile, path: Path) -> dict[str, Any]:

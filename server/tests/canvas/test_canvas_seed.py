@@ -153,7 +153,10 @@ def written(directory: Path, text: str, name: str = "own.toml") -> Path:
 
 
 def test_an_owners_file_changes_what_it_says_and_nothing_else(gemma: TextTokenizer, tmp_path: Path) -> None:
-    (tmp_path / "prompt.jinja").write_text("{{ document | json }} {% for f in fields %}{{ f.key }}{% endfor %}")
+    (tmp_path / "prompt.jinja").write_text(
+        "{{ document | json }}{% for f in fields %} {{ f.key }} {{ f.question }} {{ f.criteria }} {{ f.allowed[0] }}"
+        "{% endfor %}"
+    )
     path = written(tmp_path, 'base = "seed-1"\nname = "own"\nversion = "2"\nprompt_file = "prompt.jinja"\n')
     template = template_for(gemma, str(path), chat=GEMMA_CHAT)
     assert template.id == "own-2"
@@ -161,7 +164,7 @@ def test_an_owners_file_changes_what_it_says_and_nothing_else(gemma: TextTokeniz
     assert dataclasses.replace(template, name="seed", version="1", prompt=SEED.prompt) == named
     request = Compiler(gemma, template).compile("x", QUESTIONS[:1]).request
     prompt = gemma.decode([*request.state.tolist(), *request.blocks[0].suffix.tolist()])
-    assert prompt == '<bos><|turn>user\n"x" answer<turn|>\n<|turn>model\n'
+    assert prompt == "<bos><|turn>user\n\"x\" answer Is it late? {'true': 'after Monday'} False<turn|>\n<|turn>model\n"
     ours = written(
         tmp_path, '{"name": "o", "canvas_head": [], "canvas_tail": ["}", {"control": "<turn|>"}]}', "own.json"
     )
@@ -184,6 +187,25 @@ def test_an_owners_file_changes_what_it_says_and_nothing_else(gemma: TextTokeniz
         ('name = "x"\nprompt_file = "missing.jinja"', "missing.jinja"),
         ('name = "x"\nbase = "nano-label-v1"\nprompt = "a"', "labels"),
         ("name = ", "TOML"),
+        (
+            'name = "x"\nprompt = "hello"',
+            "does not show the document, the questions, the criteria of yes and no, the opt",
+        ),
+        ('name = "x"\nprompt = "{{ document }}"', "does not show the questions"),
+        ('name = "x"\nprompt = "{{ fields }}"', "does not show the document$"),
+        (
+            'name = "x"\nprompt = "{{ document }}{{ fields[2] }}"',
+            "the questions, the criteria of yes and no, the levels$",
+        ),
+        (
+            'name = "x"\nprompt = "{{ document }}{% for f in fields %}{{ f.question }}{{ f.allowed }}{% endfor %}"',
+            "show the criteria of yes and no, the descriptions of options, the levels$",
+        ),
+        (
+            'name = "x"\nbase = "seed-1"\nprompt = "{{ document }}{% for f in fields %}{{ f.question }}'
+            '{{ f.criteria }}{% endfor %}"',
+            "show the keys of the fields$",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, reason: str) -> None:
