@@ -192,8 +192,12 @@ def _read(path: Path) -> Recording:
         raise SelfTestError(
             f"no {path.name} in {path.parent}: record one where the answers are known to be right"
         ) from None
-    except (OSError, ValidationError) as error:
-        raise SelfTestError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise SelfTestError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise SelfTestError(f"{path} is no recording of `openjev selftest record`: {where}: {first['msg']}") from None
     expected = {prompt.name: {question.id for question in prompt.questions} for prompt in PROMPTS}
     if {name: set(questions) for name, questions in recording.prompts.items()} != expected:
         raise SelfTestError(f"{path} was recorded with other prompts: record it anew")

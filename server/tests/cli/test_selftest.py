@@ -119,3 +119,12 @@ def test_the_embedded_checkpoint_ships_its_own(run: Run, tmp_path: Path) -> None
     absent = run("selftest", "check", "--file", str(tmp_path / "absent.json"))
     assert absent.returncode == 1
     assert absent.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["{", '{"model": 1}', "[]"])
+def test_another_file_is_one_line(recorded: Path, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    with pytest.raises(SelfTestError, match="is no recording of") as caught:
+        checked(recorded, file)
+    assert "\n" not in str(caught.value)
