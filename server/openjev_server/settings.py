@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     decimals: int = Field(default=2, ge=2, le=6)
     """Decimals of every number in an answer; 2 is what the original sends."""
     template: str = "auto"
-    """Id of the canvas template; `auto` takes the one that fits the checkpoint's tokenizer."""
+    """Id of the canvas template, or a template file; `auto` takes the one that fits the checkpoint's tokenizer."""
 
     unknown_fields: Literal["reject", "ignore"] = "reject"
     """What an unknown top-level field of a request leads to: 400, or nothing."""
