@@ -192,6 +192,7 @@ def test_an_owners_file_changes_what_it_says_and_nothing_else(gemma: TextTokeniz
             "does not show the document, the questions, the criteria of yes and no, the opt",
         ),
         ('name = "x"\nprompt = "{{ document }}"', "does not show the questions"),
+        ('name = "x"\nbase = "seed-1"\nprompt = ""', "does not show the document, the questions"),
         ('name = "x"\nprompt = "{{ fields }}"', "does not show the document$"),
         (
             'name = "x"\nprompt = "{{ document }}{{ fields[2] }}"',
