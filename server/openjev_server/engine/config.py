@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from openjev_server.engine.config_values import as_written, value_faults
 from openjev_server.engine.released import RELEASED
 
 __all__ = ["BackboneConfig", "ConfigError", "LayerConfig", "RopeConfig", "read_config"]
@@ -95,10 +96,12 @@ class BackboneConfig:
     def from_dict(raw: Mapping[str, Any]) -> BackboneConfig:
         """Reads the parsed file.
 
-        Raises ConfigError when a value is unsupported, missing, or not that of the released model that the sizes
-        claim to be: a wrong window or rope base would give wrong answers without a word.
+        Raises ConfigError when a value is unsupported, missing, impossible, or not that of the released model that the
+        sizes claim to be: a wrong window or rope base would give wrong answers without a word.
         """
         text = raw.get("text_config", raw)
+        if not isinstance(text, Mapping):
+            raise ConfigError(f"config.json: text_config is {as_written(text)}, not an object")
         if raw.get("model_type", MODEL_TYPE) not in (MODEL_TYPE, f"{MODEL_TYPE}_text"):
             raise ConfigError(f"config.json is of model_type {raw['model_type']!r}: only {MODEL_TYPE} is served")
         if raw.get("tie_word_embeddings", True) is not True:
@@ -119,32 +122,37 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"no config.json in {directory}")
     try:
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"config.json cannot be read: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"config.json is {as_written(raw)}, not an object")
     return raw
 
 
 def _read(text: Mapping[str, Any]) -> BackboneConfig:
+    if faults := value_faults(text):
+        raise ConfigError(f"config.json: {'; '.join(faults)}")
     activation = text.get("hidden_activation", "gelu_pytorch_tanh")
     if activation not in ("gelu_pytorch_tanh", "silu"):
         raise ConfigError(f"hidden_activation {activation!r} is not supported")
     for name in ("attention_bias", *ABSENT):
         if text.get(name):
             raise ConfigError(f"{name} {text[name]!r} is not supported")
-    if text.get("use_bidirectional_attention") == "all":
-        raise ConfigError("use_bidirectional_attention 'all' is not supported: the state must be read causally")
+    if (reading := text.get("use_bidirectional_attention")) not in (None, False, "vision"):
+        raise ConfigError(f"use_bidirectional_attention {reading!r} is not supported: the state must be read causally")
     if text.get("tie_word_embeddings", True) is not True:
         raise ConfigError("an untied output head is not supported")
     count = text["num_hidden_layers"]
     kinds = text.get("layer_types") or [SLIDING if (i + 1) % DEFAULT_PATTERN else FULL for i in range(count)]
+    for index, kind in enumerate(kinds):
+        if kind not in (FULL, SLIDING):
+            raise ConfigError(f"layer_types[{index}] {kind!r} is not supported")
     # transformers forces the last layer to full attention; a checkpoint that says otherwise was trained that way too.
     kinds = [*kinds[:-1], FULL]
     if len(kinds) != count:
         raise ConfigError(f"layer_types names {len(kinds)} layers, num_hidden_layers says {count}")
-    if not text.get("final_logit_softcapping", 30.0):
-        raise ConfigError("logits without final_logit_softcapping are not supported")
-    if not 1 <= text["top_k_experts"] <= text["num_experts"]:
+    if text["top_k_experts"] > text["num_experts"]:
         raise ConfigError(f"top_k_experts {text['top_k_experts']} of {text['num_experts']} num_experts is impossible")
     return BackboneConfig(
         vocab_size=text["vocab_size"],
@@ -164,9 +172,10 @@ def _read(text: Mapping[str, Any]) -> BackboneConfig:
 
 
 def _layer(text: Mapping[str, Any], index: int, kind: str) -> LayerConfig:
-    if kind not in (FULL, SLIDING):
-        raise ConfigError(f"layer type {kind!r} is not supported")
-    rope = {**DEFAULT_ROPE, **(text.get("rope_parameters") or {})}[kind]
+    ropes = {**DEFAULT_ROPE, **(text.get("rope_parameters") or {})}
+    if other := sorted(ropes.keys() - DEFAULT_ROPE.keys()):
+        raise ConfigError(f"rope_parameters.{other[0]} is not supported: it has one entry for each kind of attention")
+    rope = ropes[kind]
     if rope["rope_type"] not in ("default", "proportional") or rope.get("factor", 1.0) != 1.0:
         raise ConfigError(f"rope {rope!r} is not supported")
     if rope["rope_type"] == "default" and rope.get("partial_rotary_factor", 1.0) != 1.0:
@@ -174,6 +183,13 @@ def _layer(text: Mapping[str, Any], index: int, kind: str) -> LayerConfig:
         raise ConfigError(f"rope_type 'default' with a partial_rotary_factor is not supported ({kind})")
     shape = {"head_dim": text["head_dim"], "num_key_value_heads": text["num_key_value_heads"]}
     shape.update(_overrides(text, index, kind))
+    heads, shared = text["num_attention_heads"], shape["num_key_value_heads"]
+    if heads % shared:
+        raise ConfigError(
+            f"layer {index} has {shared} key-value heads, which do not divide {heads} num_attention_heads"
+        )
+    if shape["head_dim"] % 2:
+        raise ConfigError(f"layer {index} has a head_dim of {shape['head_dim']}, which must be even")
     return LayerConfig(
         full=kind == FULL,
         head_dim=shape["head_dim"],

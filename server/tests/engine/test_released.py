@@ -83,6 +83,8 @@ def make_sliding(raw: Raw) -> None:
         (set_text(sliding_window=512), "sliding_window is 512, not 1024"),
         (set_text(final_logit_softcapping=50.0), "final_logit_softcapping is 50.0, not 30.0"),
         (set_text(final_logit_softcapping=None), "final_logit_softcapping"),
+        (set_text(vocab_size="262144"), 'vocab_size is "262144"'),
+        (set_text(vocab_size=262144.0), "vocab_size is 262144.0"),
         (set_text(top_k_experts=4), "top_k_experts is 4, not 8"),
         (set_text(head_dim=128), "head_dim is 128, not 256"),
         (set_text(global_head_dim=256), "global_head_dim is 256, not 512"),

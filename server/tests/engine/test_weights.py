@@ -293,6 +293,80 @@ def test_an_unsupported_configuration_is_refused(change: dict[str, object], says
         BackboneConfig.from_dict({"text_config": {**TEXT, **change}})
 
 
+def with_rope(kind: str, **values: object) -> dict[str, object]:
+    return {"rope_parameters": {kind: {"rope_type": "proportional", "rope_theta": 1e4, **values}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"sliding_window": 0}, "sliding_window is 0, not a whole number"),
+        ({"sliding_window": None}, "sliding_window is null"),
+        ({"sliding_window": "128"}, 'sliding_window is "128"'),
+        ({"sliding_window": -128}, "sliding_window is -128"),
+        ({"sliding_window": True}, "sliding_window is true"),
+        ({"vocab_size": "96"}, 'vocab_size is "96"'),
+        ({"hidden_size": 48.0}, "hidden_size is 48.0"),
+        ({"hidden_size": [48]}, "hidden_size is [48]"),
+        ({"num_hidden_layers": 10**9, "layer_types": None}, "num_hidden_layers is 1000000000"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"num_key_value_heads": 3}, "layer 0 has 3 key-value heads, which do not divide 4 num_attention_heads"),
+        ({"num_global_key_value_heads": 3}, "layer 1 has 3 key-value heads"),
+        ({"num_global_key_value_heads": -1}, "num_global_key_value_heads is -1"),
+        ({"head_dim": 15}, "head_dim of 15, which must be even"),
+        ({"top_k_experts": 5}, "top_k_experts 5 of 4 num_experts"),
+        ({"top_k_experts": 0}, "top_k_experts is 0"),
+        ({"final_logit_softcapping": -30.0}, "final_logit_softcapping is -30.0, not a number above 0"),
+        ({"final_logit_softcapping": float("inf")}, "final_logit_softcapping is Infinity"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps is 0"),
+        ({"rms_norm_eps": "1e-6"}, 'rms_norm_eps is "1e-6"'),
+        ({"max_position_embeddings": None}, "max_position_embeddings is null"),
+        ({"hidden_activation": ["silu"]}, 'hidden_activation is ["silu"], not a string'),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
+        ({"layer_types": "full_attention"}, 'layer_types is "full_attention", not a list'),
+        ({"layer_types": ["sliding_attention"] * 3 + ["mamba"]}, "layer_types[3] 'mamba' is not supported"),
+        ({"per_layer_config": [1]}, "per_layer_config is [1], not an object"),
+        ({"per_layer_config": {"0": {"head_dim": "16"}}}, 'per_layer_config.0.head_dim is "16"'),
+        ({"per_layer_config": {"0": 16}}, "per_layer_config.0 is 16, not an object"),
+        ({"rope_parameters": "default"}, 'rope_parameters is "default", not an object'),
+        ({"rope_parameters": {"rope_type": "default"}}, 'rope_parameters.rope_type is "default", not an object'),
+        ({"rope_parameters": {"other": {}}}, "rope_parameters.other is not supported"),
+        (with_rope("full_attention", partial_rotary_factor=0), "full_attention.partial_rotary_factor is 0"),
+        (with_rope("full_attention", partial_rotary_factor=1.5), "full_attention.partial_rotary_factor is 1.5"),
+        (with_rope("full_attention", partial_rotary_factor="0.25"), 'full_attention.partial_rotary_factor is "0.25"'),
+        (with_rope("sliding_attention", rope_theta=0), "sliding_attention.rope_theta is 0"),
+        (with_rope("sliding_attention", rope_theta=-1e4), "sliding_attention.rope_theta is -10000.0"),
+        (with_rope("sliding_attention", rope_theta=float("nan")), "sliding_attention.rope_theta is NaN"),
+        (with_rope("sliding_attention", factor="2"), 'sliding_attention.factor is "2"'),
+    ],
+)
+def test_an_impossible_value_is_named(change: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        BackboneConfig.from_dict({"text_config": {**TEXT, **change}})
+
+
+def test_every_impossible_value_is_named_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"sliding_window is 0.*; vocab_size is null"):
+        BackboneConfig.from_dict({"text_config": {**TEXT, "vocab_size": None, "sliding_window": 0}})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[1]", "config.json is [1], not an object"),
+        ("null", "config.json is null, not an object"),
+        ('{"text_config": []}', "text_config is [], not an object"),
+        ('{"text_config": null}', "text_config is null, not an object"),
+        ('{"model_type": ["diffusion_gemma"]}', "model_type ['diffusion_gemma']"),
+        ("[" * 100_000, "config.json cannot be read"),
+    ],
+)
+def test_a_malformed_configuration_is_said(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        open_checkpoint(tmp_path)
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(ConfigError, match="'hidden_size'"):
         BackboneConfig.from_dict({"text_config": {k: v for k, v in TEXT.items() if k != "hidden_size"}})
