@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from openjev_server.engine.config import ConfigError
+from openjev_server.engine.config_values import as_written
 from openjev_server.engine.released import DIFFUSIONGEMMA_26B_A4B
 
 __all__ = ["Stored", "WeightFormat", "stored_format"]
@@ -48,28 +49,40 @@ class WeightFormat(StrEnum):
 
 def stored_format(raw: Mapping[str, Any]) -> Stored:
     """Reads `quantization_config` of a parsed config.json. Raises ConfigError for what is not supported."""
-    quantisation = raw.get("quantization_config") or raw.get("text_config", {}).get("quantization_config")
+    text = raw.get("text_config", {})
+    outer = _object("quantization_config", raw.get("quantization_config"))
+    quantisation = outer or _object("quantization_config", text.get("quantization_config"))
     if not quantisation:
         return Stored.PLAIN
     method = str(quantisation.get("quant_method", "unknown")).lower()
     if method != "compressed-tensors":
         kind = "NVFP4" if "FP4" in str(quantisation.get("quant_algo", "")) else NAMES.get(method, repr(method))
         raise ConfigError(f"{kind} checkpoints are not supported: {ADVICE}")
-    groups = list((quantisation.get("config_groups") or {}).values())
+    groups = _object("config_groups", quantisation.get("config_groups"))
     form = str(quantisation.get("format", "unknown"))
-    for group in groups:
-        own = group.get("format") or form
+    for name, entry in groups.items():
+        group = _object(f"config_groups.{name}", entry)
+        own = str(group.get("format") or form)
         if own != "float-quantized":
             kind = "NVFP4" if "nvfp4" in own else repr(own)
             raise ConfigError(f"compressed-tensors checkpoints of format {kind} are not supported: {ADVICE}")
-        _check_group(group)
+        _check_group(f"config_groups.{name}", group)
     if not groups or form != "float-quantized":
         raise ConfigError(f"compressed-tensors checkpoints of format {form!r} are not supported: {ADVICE}")
     return Stored.FLOAT8
 
 
-def _check_group(group: Mapping[str, Any]) -> None:
-    weights, inputs = group.get("weights") or {}, group.get("input_activations")
+def _object(name: str, value: object) -> Mapping[str, Any]:
+    """An entry that is an object, or absent. Raises ConfigError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"config.json: {name} is {as_written(value)}, not an object ({ADVICE})")
+    return value
+
+
+def _check_group(name: str, group: Mapping[str, Any]) -> None:
+    weights, inputs = (_object(f"{name}.{part}", group.get(part)) for part in ("weights", "input_activations"))
     if (weights.get("type"), weights.get("num_bits"), weights.get("strategy")) != ("float", 8, "channel"):
         raise ConfigError(
             f"FP8 weights with {weights.get('strategy')!r} scales are not supported, only 'channel' ones: {ADVICE}"

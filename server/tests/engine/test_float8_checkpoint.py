@@ -274,6 +274,10 @@ def grouped(**weights: object) -> dict[str, Any]:
     return QUANTISATION | {"config_groups": {"group_0": group | {"weights": group["weights"] | weights}}}
 
 
+def grouped_as(**group: object) -> dict[str, Any]:
+    return QUANTISATION | {"config_groups": {"group_0": QUANTISATION["config_groups"]["group_0"] | group}}
+
+
 @pytest.mark.parametrize(
     ("quantisation", "says"),
     [
@@ -289,13 +293,21 @@ def grouped(**weights: object) -> dict[str, Any]:
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "block-scaled FP8 checkpoints"),
         ({"quant_method": "gguf"}, "GGUF checkpoints"),
         ({"quant_method": "new"}, "'new' checkpoints"),
+        ("awq", 'quantization_config is "awq", not an object'),
+        ([], r"quantization_config is \[\], not an object"),
+        (QUANTISATION | {"config_groups": ["g"]}, r'config_groups is \["g"\], not an object'),
+        (QUANTISATION | {"config_groups": {"g": 1}}, "config_groups.g is 1, not an object"),
+        (grouped_as(weights="float8"), 'config_groups.group_0.weights is "float8", not an object'),
+        (grouped_as(weights=None), "None scales"),
+        (grouped_as(input_activations=[1]), r"config_groups.group_0.input_activations is \[1\], not an object"),
+        (grouped_as(format=7), "format '7'"),
         (grouped(strategy="tensor"), "'tensor' scales"),
         (grouped(strategy="block"), "'block' scales"),
         (grouped(dynamic=True), "static and symmetric"),
         (QUANTISATION | {"config_groups": {}}, "'float-quantized' are not supported"),
     ],
 )
-def test_other_quantisations_are_refused_with_advice(quantisation: dict[str, Any], says: str) -> None:
+def test_other_quantisations_are_refused_with_advice(quantisation: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as raised:
         stored_format({"quantization_config": quantisation})
     assert "OPENJEV_WEIGHTS=float8" in str(raised.value)
