@@ -97,11 +97,15 @@ def load_bundle(directory: Path, *, template: str = "auto") -> ModelBundle:
     checkpoint's own chat template, where it has one, writes the turns.
 
     Raises:
-        ModelNotFound: the directory has no tokenizer, it has ids that the model lacks, or no such template fits it.
+        ModelNotFound: the directory has no tokenizer that can be read, it has ids that the model lacks, or no such template
+            fits it.
     """
     if not (directory / TOKENIZER_FILE).is_file():
         raise ModelNotFound(f"No {TOKENIZER_FILE} in {directory}: not a checkpoint directory.")
-    tokenizer = TextTokenizer.from_directory(directory)
+    try:
+        tokenizer = TextTokenizer.from_directory(directory)
+    except Exception as error:  # what `tokenizers` raises has no class of its own
+        raise ModelNotFound(f"{TOKENIZER_FILE} in {directory} cannot be read: {error}") from error
     _check_vocabulary(directory, tokenizer)
     try:
         chosen = template_for(tokenizer, template, chat=read_chat_template(directory))

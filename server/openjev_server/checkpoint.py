@@ -50,5 +50,5 @@ def load_checkpoint(directory: Path, settings: Settings, progress: Callable[[str
 
     try:
         return open_engine(directory, settings, progress)
-    except (CheckpointError, ConfigError, FileNotFoundError, ModelNotFound) as error:
+    except (CheckpointError, ConfigError, ModelNotFound, OSError) as error:
         raise CannotLoad(f"Cannot load {settings.model}: {error}") from error

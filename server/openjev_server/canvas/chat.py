@@ -44,7 +44,7 @@ class ChatTurn:
 def read_chat_template(directory: Path) -> str | None:
     """The Jinja source in `chat_template.jinja`, else in `tokenizer_config.json`; None without one.
 
-    Raises ChatTemplateError for a configuration that is not JSON.
+    Raises ChatTemplateError for a configuration that is not a JSON object.
     """
     path = directory / TEMPLATE_FILE
     if path.is_file():
@@ -53,11 +53,17 @@ def read_chat_template(directory: Path) -> str | None:
     if not config.is_file():
         return None
     try:
-        source = json.loads(config.read_text(encoding="utf-8")).get("chat_template")
+        settings = json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ChatTemplateError(f"{CONFIG_FILE} is not JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise ChatTemplateError(f"{CONFIG_FILE} is not a JSON object")
+    source = settings.get("chat_template")
     if isinstance(source, list):  # several, by name
-        source = next((entry.get("template") for entry in source if entry.get("name") == "default"), None)
+        source = next(
+            (entry.get("template") for entry in source if isinstance(entry, dict) and entry.get("name") == "default"),
+            None,
+        )
     return source if isinstance(source, str) else None
 
 

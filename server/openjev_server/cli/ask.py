@@ -12,15 +12,19 @@ from openjev_server.cli.failure import failed
 from openjev_server.cli.flags import (
     ANSWER_FLAGS,
     ENGINE_FLAGS,
+    Adapter,
     Decimals,
     Device,
     Dtype,
     Layout,
     Model,
     Replicas,
+    Revision,
     Steps,
     Template,
     Threads,
+    Weights,
+    flag_of,
     settings_from,
 )
 
@@ -85,6 +89,9 @@ def ask(
     device: Device = None,
     dtype: Dtype = None,
     threads: Threads = None,
+    weights: Weights = None,
+    adapter: Adapter = None,
+    model_revision: Revision = None,
 ) -> None:
     """Ask questions about a text, and print the answers with their probabilities.
 
@@ -95,7 +102,7 @@ def ask(
     engine_flags = {name: ctx.params[name] for name in ENGINE_FLAGS}
     answer_flags = {name: ctx.params[name] for name in ANSWER_FLAGS}
     if url is not None:
-        misplaced = [f"--{name}" for name, value in engine_flags.items() if value is not None]
+        misplaced = [flag_of(name) for name, value in engine_flags.items() if value is not None]
         if misplaced:
             raise failed(f"{', '.join(misplaced)} cannot be chosen for a server (--url)", status=2)
         answered = _ask_server(url, api_key, model, timeout, text, asked, answer_flags)

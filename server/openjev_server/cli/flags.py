@@ -31,6 +31,7 @@ __all__ = [
     "Threads",
     "WeightName",
     "Weights",
+    "flag_of",
     "settings_from",
 ]
 
@@ -57,7 +58,7 @@ FLAGS = {"model_revision": "revision"}
 """Settings whose flag has a shorter name."""
 ANSWER_FLAGS = ("layout", "steps", "replicas", "decimals")
 """What may be chosen for each request."""
-ENGINE_FLAGS = ("template", "device", "dtype", "threads")
+ENGINE_FLAGS = ("template", "device", "dtype", "threads", "weights", "adapter", "model_revision")
 """What is chosen when a checkpoint is loaded."""
 ENGINE = "Engine"
 ANSWERS = "Answers"
@@ -104,6 +105,11 @@ Threads = Annotated[
 ]
 
 
+def flag_of(setting: str) -> str:
+    """`--revision` for `model_revision`."""
+    return f"--{FLAGS.get(setting, setting).replace('_', '-')}"
+
+
 def settings_from(**flags: Any) -> Settings:
     """The settings of the environment, with the flags that were given on top.
 
@@ -120,6 +126,6 @@ def settings_from(**flags: Any) -> Settings:
         faults = []
         for entry in error.errors(include_url=False, include_input=False):
             name = ".".join(str(part) for part in entry["loc"])
-            source = f"--{FLAGS.get(name, name).replace('_', '-')}" if name in given else f"OPENJEV_{name.upper()}"
+            source = flag_of(name) if name in given else f"OPENJEV_{name.upper()}"
             faults.append(f"{source}: {entry['msg']}")
         raise failed("; ".join(faults), status=2) from None

@@ -9,7 +9,7 @@ from typing import Any
 
 from openjev_server.admission import Admission
 from openjev_server.bundle import load_bundle, resolve_model
-from openjev_server.checkpoint import open_engine
+from openjev_server.checkpoint import load_checkpoint
 from openjev_server.cli.table import Answered
 from openjev_server.decide import Decision, decider_for
 from openjev_server.settings import Settings
@@ -26,8 +26,7 @@ def ask_here(
 
     Raises:
         WireError: a request that a server would refuse.
-        ModelNotFound, CheckpointError, ConfigError, CalibrationError, FileNotFoundError: no such model, or not a usable
-            one.
+        ModelNotFound, CannotLoad, CalibrationError: no such model, or not a usable one.
         EngineError: the model could not evaluate the request.
     """
     directory = resolve_model(settings.model, revision=settings.model_revision)
@@ -35,7 +34,7 @@ def ask_here(
     request = parse_request(
         {"model": bundle.id, "state": state, "questions": questions}, unknown_fields=settings.unknown_fields
     )
-    engine = open_engine(directory, settings, progress)
+    engine = load_checkpoint(directory, settings, progress)
     switches = Overrides(
         layout=settings.layout, steps=settings.steps, replicas=settings.replicas, decimals=settings.decimals
     )

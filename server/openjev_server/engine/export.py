@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from openjev_server.engine.config import read_config
 from openjev_server.engine.loading import open_checkpoint, read_tensors, weights_hash
 from openjev_server.engine.tensors import SKIPPED_PREFIXES
 
@@ -51,7 +52,7 @@ def export(
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExportError(f"{target} exists and is not an empty directory")
-    raw = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    raw = read_config(source)
     raw.pop("quantization_config", None)
     tensors: dict[str, torch.Tensor] = {}
     with closing(open_checkpoint(source, adapter=adapter)) as checkpoint:

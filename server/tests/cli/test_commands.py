@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from openjev_server.bundle import ModelNotFound, resolve_model
 from openjev_server.cli.absent import absent_package
+from openjev_server.cli.ask import app as ask_app
 from openjev_server.cli.serve import app as serve_app
 from openjev_server.settings import Settings
 from typer.testing import CliRunner
@@ -125,6 +128,7 @@ def test_a_json_file_is_a_structured_state(run: Run, fake_server: FakeServer, tm
         (("--state", "x", "--choice", "Which?"), "needs its answers"),
         (("--state", "x", "--questions", "missing.json"), "missing.json"),
         (("--state", "x", "--noul", "Late?", "--url", "http://127.0.0.1:9", "--device", "cpu"), "--device cannot"),
+        (("--state", "x", "--noul", "Late?", "--url", "http://127.0.0.1:9", "--revision", "a"), "--revision cannot"),
         (("--state", "x", "--noul", "Late?", "--device", "cuda:99"), "no device 'cuda:99'"),
         (("--state", "x", "--noul", "Late?", "--device", "tpu"), "unknown device 'tpu'"),
     ],
@@ -152,6 +156,72 @@ def test_an_unknown_model_is_said_in_one_line(run: Run, command: str, tmp_path: 
     assert done.returncode == 1
     assert "No model" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def damaged(directory: Path, file: str, content: str) -> Path:
+    """A directory that would be a checkpoint without weights, were it not for this file."""
+    nano = resolve_model("nano")
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(nano / name, directory)
+    (directory / file).write_text(content)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("config.json", "[1]", "config.json is [1], not an object"),
+        ("config.json", "{", "config.json cannot be read"),
+        ("config.json", '{"text_config": []}', "text_config is [], not an object"),
+        ("model.safetensors", "", "is no safetensors file, or is truncated"),
+        ("unrelated", "", "no safetensors weights"),
+    ],
+)
+@pytest.mark.parametrize("command", ["ask", "serve", "export"])
+def test_a_faulty_checkpoint_is_said_in_one_line(
+    run: Run, tmp_path: Path, command: str, file: str, content: str, says: str
+) -> None:
+    (tmp_path / "model").mkdir()
+    rest = {"ask": ASK, "serve": ("--port", "0", "--engines", "0"), "export": (str(tmp_path / "out"),)}[command]
+    done = run(command, "--model", str(damaged(tmp_path / "model", file, content)), *rest)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("openjev: ")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("tokenizer.json", "[1]", "tokenizer.json in"),
+        ("tokenizer_config.json", "[1]", "tokenizer_config.json is not a JSON object"),
+    ],
+)
+@pytest.mark.parametrize("command", ["ask", "doctor"])
+def test_a_faulty_tokenizer_is_said(run: Run, tmp_path: Path, command: str, file: str, content: str, says: str) -> None:
+    done = run(command, "--model", str(damaged(tmp_path, file, content)), *(ASK if command == "ask" else ()))
+    assert done.returncode == 1
+    assert says in " ".join((done.stdout + done.stderr).split())
+    assert "Traceback" not in done.stderr
+
+
+def test_ask_hands_its_engine_flags_to_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {
+        "model": "nano", "template": "t", "device": "cpu", "dtype": "float32", "threads": "1", "weights": "int4",
+        "adapter": "a", "revision": "r",
+    }  # fmt: skip
+    given: list[Settings] = []
+
+    def here(settings: Settings, *_: object) -> None:
+        given.append(settings)
+        raise ModelNotFound("enough")
+
+    monkeypatch.setattr("openjev_server.cli.local.ask_here", here)
+    arguments = [part for name, value in flags.items() for part in (f"--{name}", value)]
+    assert CliRunner().invoke(ask_app, ["ask", *ASK, *arguments], catch_exceptions=False).exit_code == 1
+    flags["model_revision"] = flags.pop("revision")
+    settings = given[0].model_dump()
+    assert {name: str(settings[name]) for name in flags} == flags
 
 
 def test_a_refusal_of_the_server_is_said_in_one_line(run: Run, fake_server: FakeServer) -> None:
