@@ -53,6 +53,8 @@ class ValueCheck:
             scales = torch.cat(self._scales).cpu()
             if not torch.isfinite(scales).all() or not scales.any():
                 faults.append(f"{self._scale} is all zero or not finite")
+            elif (scales < 0).any():
+                faults.append(f"{self._scale} has values below 0")
         return faults
 
 

@@ -224,6 +224,10 @@ def not_a_number(tensors: Tensors) -> None:
     tensors[QUERY].view(torch.uint8)[2, 3] = 0xFF
 
 
+def negative_scale(tensors: Tensors) -> None:
+    tensors[f"{QUERY}_scale"][1] *= -1
+
+
 def lost(name: str) -> Callable[[Tensors], None]:
     return lambda tensors: tensors.update() if tensors.pop(name) is None else None
 
@@ -241,6 +245,7 @@ FAULTS = [
     (zero(QUERY), f"{QUERY} is all zero"),
     (zero(f"{LAYER}experts.2.up_proj.weight"), f"{LAYER}experts.2.up_proj.weight is all zero"),
     (zero(f"{QUERY}_scale"), f"{QUERY}_scale is all zero or not finite"),
+    (negative_scale, f"{QUERY}_scale has values below 0"),
     (not_a_number, f"{QUERY} has values that are not finite"),
     (lost(f"{QUERY}_scale"), f"{QUERY}_scale is missing: {QUERY} is FP8"),
     (lost(f"{LAYER}experts.2.up_proj.weight"), f"{LAYER}experts.2.up_proj.weight is missing"),
