@@ -97,8 +97,8 @@ def load_bundle(directory: Path, *, template: str = "auto") -> ModelBundle:
     checkpoint's own chat template, where it has one, writes the turns.
 
     Raises:
-        ModelNotFound: the directory has no tokenizer that can be read, it has ids that the model lacks, or no such template
-            fits it.
+        ModelNotFound: the directory has no tokenizer that can be read, it has ids that the model lacks, or no such
+            template fits it.
     """
     if not (directory / TOKENIZER_FILE).is_file():
         raise ModelNotFound(f"No {TOKENIZER_FILE} in {directory}: not a checkpoint directory.")

@@ -141,6 +141,22 @@ def half(tensors: Tensors) -> None:
     del tensors[A]
 
 
+def untrained(tensors: Tensors) -> None:
+    tensors[B].zero_()
+
+
+def other_half(tensors: Tensors) -> None:
+    del tensors[B]
+
+
+def rankless(tensors: Tensors) -> None:
+    tensors[A], tensors[B] = tensors[A][:0], tensors[B][:, :0].contiguous()
+
+
+def pickled(directory: Path) -> None:
+    (directory / ADAPTER_WEIGHTS).rename(directory / "adapter_model.bin")
+
+
 def too_wide(tensors: Tensors) -> None:
     tensors[A] = torch.ones(3, 7)
 
@@ -163,7 +179,17 @@ def of_the_encoder(tensors: Tensors) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (edited(half), f"{QUERY} is no matrix"),
+        (edited(half), f"{QUERY} has lora_B and no lora_A"),
+        (edited(other_half), f"{QUERY} has lora_A and no lora_B"),
+        (edited(rankless), f"{QUERY} has matrices (64, 0) and (0, 48) for rank 3"),
+        (configured(r=0), "r is 0, not a whole number above 0"),
+        (configured(r=2), f"{DECODER}0.mlp.down_proj has matrices (48, 3) and (3, 64) for rank 2"),
+        (configured(rank_pattern={"q_proj": 0}), "rank_pattern.q_proj is 0"),
+        (configured(lora_alpha=None), "lora_alpha is null, not a number"),
+        (configured(alpha_pattern={"(": 1}), "alpha_pattern.( is no regular expression"),
+        (configured(alpha_pattern=[1]), "alpha_pattern is [1], not an object"),
+        (lambda directory: (directory / ADAPTER_CONFIG).write_text("[1]"), "adapter_config.json is [1], not an object"),
+        (pickled, "has its weights as adapter_model.bin: only adapter_model.safetensors is read"),
         (edited(too_wide), f"{QUERY} has matrices"),
         (edited(infinite), f"{QUERY} has values that are not finite"),
         (edited(of_experts), f"{DECODER}2.experts is no matrix"),
@@ -182,6 +208,15 @@ def test_what_cannot_be_merged_is_named(base: Path, tmp_path: Path, damage: Call
     damage(directory)
     with pytest.raises(CheckpointError, match=re.escape(says)):
         load_engine(base, device="cpu", adapter=directory)
+
+
+def test_a_change_of_zero_is_known(base: Path, tmp_path: Path) -> None:
+    directory = by_hand(base, tmp_path / "adapter", base_model_name_or_path="someone/else")
+    edited(untrained)(directory)
+    with closing(open_checkpoint(base, adapter=directory)) as checkpoint:
+        assert checkpoint.adapter is not None
+        assert checkpoint.adapter.without_effect == (f"{QUERY}.weight",)
+        assert checkpoint.adapter.base == "someone/else"
 
 
 def test_the_same_change_of_encoder_and_decoder_is_one_change(base: Path, adapter: Path, tmp_path: Path) -> None:
