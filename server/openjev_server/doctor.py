@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from openjev_server.canvas.compile import Compiler
 from openjev_server.checkpoint import open_engine
 from openjev_server.engine.config import ConfigError
 from openjev_server.engine.hardware import Hardware, describe_hardware, peak_bytes, resident_bytes
-from openjev_server.engine.loading import choose_device, choose_dtype, open_checkpoint
+from openjev_server.engine.loading import Checkpoint, choose_device, choose_dtype, open_checkpoint
 from openjev_server.engine.protocol import Engine, EngineError
-from openjev_server.engine.weights import CheckpointError
+from openjev_server.engine.sources import stray_shards
+from openjev_server.engine.weights import CheckpointError, shown_faults
 from openjev_server.fleet.plan import engine_devices
 from openjev_server.hub import commit_of
 from openjev_server.self_check import record, run_self_check
@@ -157,13 +158,17 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
     name = str(dtype).removeprefix("torch.")
     yield Finding("dtype", Status.ok, f"{name} on {device}: {why}", {"dtype": name, "device": str(device), "why": why})
     held, started = resident_bytes(), time.perf_counter()
+    tensors: Finding | None = None
     try:
-        yield _tensors(directory, adapter)
+        with closing(open_checkpoint(directory, adapter=adapter)) as checkpoint:
+            tensors = _tensors(checkpoint, directory)
+            remarks = [*_remarks(checkpoint, bundle, settings), *_strays(directory)]
         engine = open_engine(directory, settings, progress)
     except (CheckpointError, ConfigError, OSError, RuntimeError, AssertionError) as error:
-        faults = list(error.faults) if isinstance(error, CheckpointError) else []
-        yield Finding(topic, Status.broken, f"{bundle.id} does not load: {error}", {"faults": faults})
+        yield from _not_loaded(bundle, tensors, error)
         return
+    yield tensors
+    yield from remarks
     yield _loaded(bundle, engine, time.perf_counter() - started, held)
     yield _turns(bundle)
     yield from _calibrated(bundle, engine)
@@ -175,30 +180,59 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
     engine.close()
 
 
-def _tensors(directory: Path, adapter: Path | None) -> Finding:
+def _not_loaded(bundle: ModelBundle, tensors: Finding | None, error: Exception) -> Iterator[Finding]:
+    """Why; faults of tensors, which headers or values may have shown, are listed once, with the tensors."""
+    faults = list(error.faults) if isinstance(error, CheckpointError) else []
+    why = str(error)
+    if tensors is not None and isinstance(error, CheckpointError) and error.of_tensors:
+        text = f"{tensors.text}, {len(faults)} fault{'s' if len(faults) > 1 else ''}: {shown_faults(faults)}"
+        yield replace(tensors, status=Status.broken, text=text, data={**tensors.data, "faults": faults})
+        why = "its tensors are at fault"
+    elif tensors is not None:
+        yield tensors
+    yield Finding("checkpoint", Status.broken, f"{bundle.id} does not load: {why}", {"faults": faults})
+
+
+def _remarks(checkpoint: Checkpoint, bundle: ModelBundle, settings: Settings) -> Iterator[Finding]:
+    """What of an adapter works, and may not be what was meant."""
+    if checkpoint.adapter is None:
+        return
+    topic, adapter = "adapter", checkpoint.adapter
+    if idle := adapter.without_effect:
+        named = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
+        yield Finding(topic, Status.note, f"changes nothing in {named}: it adds zero", {"without_effect": list(idle)})
+    names = {Path(settings.model).name, bundle.id.removeprefix("openjev-")}
+    if adapter.base is not None and Path(adapter.base).name not in names:
+        text = f"was trained on {adapter.base}, and is merged into {settings.model}"
+        yield Finding(topic, Status.note, text, {"base": adapter.base})
+
+
+def _strays(directory: Path) -> Iterator[Finding]:
+    if strays := stray_shards(directory):
+        text = f"{', '.join(strays)} in the directory, but not in the index: not read"
+        yield Finding("tensors", Status.note, text, {"strays": strays})
+
+
+def _tensors(checkpoint: Checkpoint, directory: Path) -> Finding:
     """What the files hold, by their headers; their values are checked while they are loaded."""
-    with closing(open_checkpoint(directory, adapter=adapter)) as checkpoint:
-        plan, stored = checkpoint.plan, checkpoint.stored
+    plan = checkpoint.plan
     size = sum(plan.dtypes.values())
     kinds = ", ".join(f"{dtype} {part / 1e9:.2f} GB" for dtype, part in sorted(plan.dtypes.items()))
-    text = f"{plan.consumed} read ({kinds})"
+    text = f"{plan.consumed} ({kinds})"
     for prefix, count in plan.skipped.items():
         text += f", {count} skipped as {prefix}*"
-    if adapter is not None:
-        assert checkpoint.adapter is not None
+    if checkpoint.adapter is not None:
         text += f", {len(checkpoint.adapter.changes)} changed by the adapter"
-    if plan.faults:
-        text += f", {len(plan.faults)} at fault: {'; '.join(plan.faults[:20])}"
     data = {
         "consumed": plan.consumed,
         "skipped": dict(plan.skipped),
         "faults": list(plan.faults),
         "bytes": size,
         "bytes_by_dtype": dict(plan.dtypes),
-        "stored": stored.value,
+        "stored": checkpoint.stored.value,
         "commit": commit_of(directory),
     }
-    return Finding("tensors", Status.broken if plan.faults else Status.ok, text, data)
+    return Finding("tensors", Status.ok, text, data)
 
 
 def _turns(bundle: ModelBundle) -> Finding:

@@ -23,14 +23,12 @@ from safetensors.torch import load_file
 from openjev_server.engine.config_values import as_written
 from openjev_server.engine.sources import ADAPTER_WEIGHTS
 from openjev_server.engine.tensors import DECODER, ENCODER, Shape
-from openjev_server.engine.weights import CheckpointError
+from openjev_server.engine.weights import CheckpointError, shown_faults
 
 __all__ = ["ADAPTER_CONFIG", "Adapter", "LowRank", "read_adapter"]
 
 ADAPTER_CONFIG = "adapter_config.json"
 PICKLED = "adapter_model.bin"
-SHOWN = 20
-"""Faults that a message names."""
 PREFIX = "base_model.model."
 LORA_A, LORA_B = ".lora_A.weight", ".lora_B.weight"
 UNSUPPORTED = (
@@ -129,8 +127,7 @@ def read_adapter(directory: Path, shapes: Mapping[str, Shape]) -> Adapter:
     if not changes and not faults:
         faults.append(f"{ADAPTER_WEIGHTS} has no LoRA matrices")
     if faults:
-        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        raise CheckpointError(f"the adapter does not fit the model: {'; '.join(faults[:SHOWN])}{more}")
+        raise CheckpointError(f"the adapter does not fit the model: {shown_faults(faults)}")
     idle = tuple(
         name for name, change in changes.items() if not change.scale or not change.b.any() or not change.a.any()
     )

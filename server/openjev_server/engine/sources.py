@@ -19,7 +19,16 @@ from safetensors import SafetensorError, safe_open
 
 from openjev_server.engine.weights import CheckpointError
 
-__all__ = ["ADAPTER_WEIGHTS", "InMemory", "Shards", "TensorHeader", "TensorSource", "read_header", "shard_paths"]
+__all__ = [
+    "ADAPTER_WEIGHTS",
+    "InMemory",
+    "Shards",
+    "TensorHeader",
+    "TensorSource",
+    "read_header",
+    "shard_paths",
+    "stray_shards",
+]
 
 INDEX = "model.safetensors.index.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -166,6 +175,14 @@ def shard_paths(directory: Path) -> list[Path]:
                 "run code, and GGUF is another engine's format); take the safetensors release of the model"
             )
     raise FileNotFoundError(f"no safetensors weights in {directory}")
+
+
+def stray_shards(directory: Path) -> list[str]:
+    """Safetensors files beside an index that does not name them: nothing reads them. Raises as `shard_paths`."""
+    if not (directory / INDEX).is_file():
+        return []
+    known = {path.name for path in shard_paths(directory)} | {ADAPTER_WEIGHTS}
+    return sorted(path.name for path in directory.glob("*.safetensors") if path.name not in known)
 
 
 def _indexed(directory: Path, placed: Mapping[str, str]) -> list[Path]:

@@ -9,19 +9,27 @@ import torch
 
 from openjev_server.engine.matrix import Matrix
 
-__all__ = ["BackboneWeights", "CheckpointError", "LayerWeights", "SelfConditioningWeights"]
+__all__ = ["BackboneWeights", "CheckpointError", "LayerWeights", "SelfConditioningWeights", "shown_faults"]
 
 SHOWN = 20
 """Faults that a message names; `faults` has them all."""
 
 
+def shown_faults(faults: Sequence[str]) -> str:
+    more = len(faults) - SHOWN
+    return "; ".join(faults[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
 class CheckpointError(ValueError):
-    """The checkpoint's tensors are not the model's: the message names each one, `faults` lists them."""
+    """The checkpoint's tensors are not the model's: the message names each one, `faults` lists them.
+
+    `of_tensors`: the faults are those of single tensors, not one of the whole.
+    """
 
     def __init__(self, faults: str | Sequence[str]) -> None:
         self.faults: tuple[str, ...] = (faults,) if isinstance(faults, str) else tuple(faults)
-        more = len(self.faults) - SHOWN
-        text = "; ".join(self.faults[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        self.of_tensors = not isinstance(faults, str)
+        text = shown_faults(self.faults)
         super().__init__(text if isinstance(faults, str) else f"the checkpoint does not fit its config.json: {text}")
 
 

@@ -173,6 +173,60 @@ def test_every_fault_is_named(run: Run, released: Path, tmp_path: Path) -> None:
     assert findings["checkpoint"]["data"]["faults"] == findings["tensors"]["data"]["faults"]
 
 
+def sharded(released: Path, directory: Path, tensors: dict[str, torch.Tensor]) -> Path:
+    """One indexed file."""
+    for path in released.iterdir():
+        if path.suffix != ".safetensors":
+            shutil.copy(path, directory)
+    save_file(tensors, directory / "model-00001-of-00001.safetensors")
+    index = {"weight_map": dict.fromkeys(tensors, "model-00001-of-00001.safetensors")}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return directory
+
+
+def test_a_fault_of_values_is_no_tensor_that_is_ok(run: Run, released: Path, tmp_path: Path) -> None:
+    name = "model.decoder.layers.1.mlp.down_proj.weight"
+    tensors = load_file(released / "model.safetensors")
+    tensors[name][0, 0] = torch.nan
+    done = run("doctor", "--json", "--model", str(sharded(released, tmp_path, tensors)))
+    assert done.returncode == 1
+    findings = findings_of(done)
+    assert findings["tensors"]["status"] == "broken"
+    assert findings["tensors"]["data"]["faults"] == [f"{name} has values that are not finite"]
+    assert done.stdout.count(f"{name} has") == 3  # once in a text, and in the lists of the two findings
+    assert findings["checkpoint"]["text"].endswith("its tensors are at fault")
+
+
+def test_a_truncated_file_names_each_tensor_once(run: Run, released: Path, tmp_path: Path) -> None:
+    directory = sharded(released, tmp_path, load_file(released / "model.safetensors"))
+    path = directory / "model-00001-of-00001.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    done = run("doctor", "--model", str(directory))
+    assert done.returncode == 1
+    assert " ".join(done.stdout.split()).count("is cut off") == 1
+
+
+def test_a_shard_that_the_index_does_not_name_is_reported(run: Run, released: Path, tmp_path: Path) -> None:
+    directory = sharded(released, tmp_path, load_file(released / "model.safetensors"))
+    save_file({"x": torch.ones(1)}, directory / "model-00002-of-00001.safetensors")
+    done = run("doctor", "--json", "--model", str(directory))
+    assert done.returncode == 0, done.stdout
+    finding = next(f for f in json.loads(done.stdout)["findings"] if "strays" in f["data"])
+    assert (finding["status"], finding["data"]["strays"]) == ("note", ["model-00002-of-00001.safetensors"])
+
+
+@pytest.mark.parametrize(
+    ("config", "says"), [("[1]", "config.json is [1]"), ('{"text_config": []}', "text_config is [], not an object")]
+)
+def test_a_malformed_configuration_is_said(run: Run, released: Path, tmp_path: Path, config: str, says: str) -> None:
+    shutil.copy(released / "tokenizer.json", tmp_path)
+    (tmp_path / "config.json").write_text(config)
+    done = run("doctor", "--model", str(tmp_path))
+    assert done.returncode == 1
+    assert says in " ".join(done.stdout.split())
+    assert "Traceback" not in done.stderr
+
+
 def place_of(name: str) -> int:
     return ["gate", "up", "down"].index(name.split(".")[-2].removesuffix("_proj"))
 
@@ -182,17 +236,24 @@ def test_an_adapter_is_merged_by_export(run: Run, released: Path, tmp_path: Path
     weight = load_file(released / "model.safetensors")[f"{name}.weight"]
     low = {"A": torch.ones(1, weight.shape[1]), "B": torch.ones(weight.shape[0], 1)}
     (tmp_path / "adapter").mkdir()
-    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 2}
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 2, "base_model_name_or_path": "someone/else"}
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
     made = {f"base_model.model.{name}.lora_{part}.weight": tensor for part, tensor in low.items()}
+    untrained = name.replace("q_proj", "o_proj")
+    shape = load_file(released / "model.safetensors")[f"{untrained}.weight"].shape
+    made[f"base_model.model.{untrained}.lora_A.weight"] = torch.ones(1, shape[1])
+    made[f"base_model.model.{untrained}.lora_B.weight"] = torch.zeros(shape[0], 1)
     save_file(made, tmp_path / "adapter" / "adapter_model.safetensors")
     flags = ("--model", str(released), "--adapter", str(tmp_path / "adapter"))
     done = run("export", str(tmp_path / "merged"), *flags)
     assert done.returncode == 0, done.stderr
     merged = load_file(tmp_path / "merged" / "model.safetensors")
     torch.testing.assert_close(merged[f"{name}.weight"], weight + 2)
-    findings = findings_of(run("doctor", "--json", *flags))
-    assert findings["tensors"]["text"].endswith("1 changed by the adapter")
+    done = run("doctor", "--json", *flags)
+    assert findings_of(done)["tensors"]["text"].endswith("2 changed by the adapter")
+    notes = [finding["text"] for finding in json.loads(done.stdout)["findings"] if finding["topic"] == "adapter"]
+    assert notes[0] == f"changes nothing in {untrained}.weight: it adds zero"
+    assert notes[1].startswith("was trained on someone/else, and is merged into")
 
 
 def test_a_tokenizer_of_another_model_is_refused(run: Run, tmp_path: Path) -> None:
