@@ -71,12 +71,23 @@ def test_the_published_total_and_all_outputs(tmp_path: Path) -> None:
         (("--left", "absent.jsonl", "--right", "absent.jsonl"), "no such file"),
         (("--left", "absent.jsonl"), "--left and --right"),
         ((*LAB, "--steps", "1", "--right-url", "http://x"), "--right-url needs --url"),
+        *((("--threshold", value, *VOICE), "--threshold lies between") for value in ("0", "1", "-0.1", "nan", "inf")),
+        *((("--gate", value, *VOICE), "--gate lies between") for value in ("1.1", "nan")),
+        *((("--fail-under", value, *VOICE), "--fail-under lies between") for value in ("nan", "1.01", "-0.5", "inf")),
+        ((*VOICE, "--type", "nool"), "noul, choice, score"),
     ],
 )
 def test_what_cannot_be_compared_is_said(arguments: tuple[str, ...], reason: str) -> None:
     result = command("agree", *arguments)
     assert result.exit_code == 2
     assert reason in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("threshold", ["0.01", "0.5", "0.75", "0.99"])
+def test_the_top_answers_stay_at_any_threshold(threshold: str) -> None:
+    result = command("agree", *LAB, "--steps", "1", "--threshold", threshold, "--fail-under", "0.9", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert "agreement 185/192" in result.output
 
 
 def test_record_then_agree_with_the_recording(tmp_path: Path) -> None:

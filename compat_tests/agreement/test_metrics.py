@@ -17,6 +17,7 @@ from openjev_compat.metrics import Thresholds, total_variation
 from openjev_compat.pairing import base_run, join
 from openjev_compat.report import Report, build_report
 from openjev_compat.store import FixtureError
+from openjev_compat.wording import excluded_line
 
 LEFT = [
     fixture("n1", noul(0.9), reference={"true": 1.0}),
@@ -132,9 +133,36 @@ def test_the_majority_baseline_does_not_count_the_question_itself() -> None:
     assert (found.hits, found.n) == (0, 2)  # each is predicted to be the other
 
 
+@pytest.mark.parametrize(("threshold", "sides"), [(0.3, (2, 2)), (0.5, (1, 2)), (0.92, (1, 2)), (0.97, (2, 2))])
+def test_the_threshold_moves_one_metric_only(threshold: float, sides: tuple[int, int]) -> None:
+    plain = report()
+    moved = build_report(LEFT, RIGHT, names=("ours", "jev"), thresholds=Thresholds(noul=threshold))
+    for before, after in zip(plain.overall.estimates, moved.overall.estimates, strict=True):
+        if before.name != "noul_agreement":
+            assert after == before
+    assert moved.mcnemar == plain.mcnemar
+    assert moved.disagreements == plain.disagreements
+    found = moved.overall.estimate("noul_agreement")
+    assert found is not None
+    assert (found.hits, found.n) == sides
+
+
+def test_a_bare_label_is_not_judged_at_another_threshold() -> None:
+    left = [fixture("n1", {"type": "noul", "label": "true"}), LEFT[1]]
+    for threshold, n, excluded in ((0.5, 2, None), (0.8, 1, 1)):
+        found = build_report(left, RIGHT, names=("ours", "jev"), thresholds=Thresholds(noul=threshold))
+        sides, agreement = (found.overall.estimate(name) for name in ("noul_agreement", "agreement"))
+        assert sides is not None
+        assert sides.n == n
+        assert agreement is not None
+        assert (agreement.hits, agreement.n) == (1, 2)
+        assert found.excluded.get("label only at a threshold") == excluded
+        assert ("label only, at the threshold 1" in (excluded_line(found) or "")) == (excluded is not None)
+
+
 def test_several_answers_to_one_question_need_a_choice() -> None:
     left = [fixture("n1", noul(0.9), run="one"), fixture("n1", noul(0.8), run="two")]
-    with pytest.raises(FixtureError, match="more than once"):
+    with pytest.raises(FixtureError, match=r"more than once.*--run"):
         report(left)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
 
+from .fixture import QuestionType
 from .store import FixtureError, write_fixtures
 
 __all__ = ["agree", "app", "import_cases", "record", "shadow"]
@@ -36,7 +38,9 @@ def agree(
     decimals: Annotated[int | None, typer.Option(help="Decimals to ask for.")] = None,
     run: Annotated[str | None, typer.Option(help="Run of the left side, by name.")] = None,
     names: Annotated[tuple[str, str] | None, typer.Option(help="What to call the two sides.")] = None,
-    threshold: Annotated[float, typer.Option(help="From which P(true) a yes/no is true.")] = 0.5,
+    threshold: Annotated[
+        float, typer.Option(help="P(true) at which both sides' yes/no answers are split, in one metric.")
+    ] = 0.5,
     gate: Annotated[float, typer.Option(help="Confidence from which an answer is acted upon.")] = 0.9,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests on their way at a time.")] = 4,
     timeout: Annotated[float, typer.Option(help="Seconds for one attempt.")] = 60.0,
@@ -70,6 +74,9 @@ def agree(
         raise typer.BadParameter("give --left and --right, or --url and --fixtures (--left and --fixtures work too)")
     if right_url is not None and url is None:
         raise typer.BadParameter("--right-url needs --url: it asks the same questions again")
+    _check_numbers(threshold=threshold, gate=gate, fail_under=fail_under, levels=metric == "score_error")
+    if type_ is not None and type_ not in get_args(QuestionType):
+        raise typer.BadParameter(f"--type is one of {', '.join(get_args(QuestionType))}, not {type_}")
     html_path = html_out or (out / "report.html" if out else None)
     jev = RecordedSide(tuple(right or fixtures or ()))
     if url is not None:
@@ -207,6 +214,18 @@ def import_cases(
             name = "".join(character if character.isalnum() or character in "._-" else "_" for character in model)
             path = out / f"{file.stem.removesuffix('-cases')}.{name}.jsonl"
             typer.echo(f"{write_fixtures(path, fixtures):5d} {path}")
+
+
+def _check_numbers(*, threshold: float, gate: float, fail_under: float | None, levels: bool) -> None:
+    """Raises BadParameter; a NaN lies in no range. With `levels` the limit is in levels of a score, not a share."""
+    if not 0 < threshold < 1:
+        raise typer.BadParameter(f"--threshold lies between 0 and 1, both left out, not {threshold:g}")
+    if not 0 <= gate <= 1:
+        raise typer.BadParameter(f"--gate lies between 0 and 1, not {gate:g}")
+    if fail_under is not None and not (0 <= fail_under < inf if levels else 0 <= fail_under <= 1):
+        raise typer.BadParameter(
+            f"--fail-under {'is 0 or more' if levels else 'lies between 0 and 1'}, not {fail_under:g}"
+        )
 
 
 def _refused(error: Exception) -> typer.Exit:

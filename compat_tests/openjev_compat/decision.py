@@ -10,7 +10,9 @@ from openjev_server.wire.confidence import choice_confidence, expected_score, sc
 
 from .fixture import Fixture
 
-__all__ = ["Decision", "decide", "reference_label", "top_two_margin"]
+__all__ = ["TOP", "Decision", "decide", "reference_label", "top_two_margin"]
+
+TOP = 0.5  # from which P(true) true is the top answer of a yes/no
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,11 @@ class Decision:
         return None if self.probabilities is None else self.probabilities.get("true")
 
 
-def decide(fixture: Fixture, allowed: Sequence[str], *, threshold: float = 0.5) -> Decision:
-    """The decision of a recorded answer; a noul is true from `threshold` on."""
+def decide(fixture: Fixture, allowed: Sequence[str]) -> Decision:
+    """The decision of a recorded answer; its label is the likelier answer, so a noul is true from 0.5 on."""
     answer = fixture.answer
     if fixture.type == "noul":
-        return _noul(answer, threshold)
+        return _noul(answer)
     given: Mapping[str, float] | None = answer.get("probabilities")
     if given is None:
         label = answer.get("choice", answer.get("label"))
@@ -60,12 +62,12 @@ def decide(fixture: Fixture, allowed: Sequence[str], *, threshold: float = 0.5) 
     )
 
 
-def _noul(answer: Mapping[str, Any], threshold: float) -> Decision:
+def _noul(answer: Mapping[str, Any]) -> Decision:
     p_true = answer.get("noul")
     if p_true is None:
         return Decision(label=answer["label"], probabilities=None, score=None, confidence=None)
     return Decision(
-        label="true" if p_true >= threshold else "false",
+        label="true" if p_true >= TOP else "false",
         probabilities={"true": float(p_true), "false": 1.0 - p_true},
         score=None,
         confidence=max(p_true, 1.0 - p_true),

@@ -6,19 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from .decision import Decision
+from .decision import TOP, Decision
 from .estimate import Estimate, mean, share
 from .pairing import Pair
 from .reliability import against_references, against_right, brier, ece
 
-__all__ = ["DESCRIPTIONS", "METRICS", "Thresholds", "measure", "total_variation"]
+__all__ = ["DESCRIPTIONS", "METRICS", "Thresholds", "label_only", "measure", "total_variation"]
 
 _SUM_TOLERANCE = 0.015  # a recorded distribution may sum to 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """`noul`: from which P(true) a yes/no is true. `gate`: from which confidence an answer is acted upon."""
+    """`noul`: P(true) at which one metric splits the yes/no answers; top answers are not touched.
+
+    `gate`: from which confidence an answer is acted upon.
+    """
 
     noul: float = 0.5
     gate: float = 0.9
@@ -62,7 +65,23 @@ def _noul_delta(pairs: Sequence[Pair], name: str, _: Thresholds) -> Estimate | N
 
 
 def _noul_agreement(pairs: Sequence[Pair], name: str, thresholds: Thresholds) -> Estimate | None:
-    return _agreement([pair for pair in pairs if pair.type == "noul"], name, thresholds)
+    nouls = [pair for pair in _labelled(pairs) if pair.type == "noul" and not label_only(pair, thresholds)]
+    return share(name, [_side(pair.left, thresholds.noul) == _side(pair.right, thresholds.noul) for pair in nouls])
+
+
+def label_only(pair: Pair, thresholds: Thresholds) -> bool:
+    """Whether this yes/no cannot be judged at the threshold: a bare label was decided at P(true) = 0.5."""
+    return (
+        pair.type == "noul"
+        and thresholds.noul != TOP
+        and (pair.left.p_true is None or pair.right.p_true is None)
+        and pair.left.label is not None
+        and pair.right.label is not None
+    )
+
+
+def _side(decision: Decision, threshold: float) -> bool:
+    return decision.label == "true" if decision.p_true is None else decision.p_true >= threshold
 
 
 def _score_error(pairs: Sequence[Pair], name: str, _: Thresholds) -> Estimate | None:

@@ -52,6 +52,6 @@ def noise_floors(
 def _measured(
     left: Mapping[str, Fixture], right: Mapping[str, Fixture], thresholds: Thresholds
 ) -> tuple[Estimate, ...]:
-    pairs = join(left, right, threshold=thresholds.noul)
+    pairs = join(left, right)
     estimates: Sequence[Estimate] = measure(pairs, thresholds) if pairs else ()
     return tuple(estimate for estimate in estimates if estimate.name in NOISE_METRICS)

@@ -70,7 +70,7 @@ def base_run(fixtures: Sequence[Fixture], *, side: str) -> dict[str, Fixture]:
             names = sorted({f"run {fixture.run or '-'}, steps {fixture.steps or '-'}" for fixture in fixtures})
             raise FixtureError(
                 f"the {side} side answers {id_} more than once ({'; '.join(names)}): "
-                "choose one file, or use --steps or a run option"
+                f"choose one file, or use {'--steps or --run' if side == 'left' else '--on'}"
             )
         chosen[id_] = pool[0]
     return chosen
@@ -85,7 +85,7 @@ def named_runs(fixtures: Sequence[Fixture]) -> dict[str, dict[str, Fixture]]:
     return runs
 
 
-def join(left: Mapping[str, Fixture], right: Mapping[str, Fixture], *, threshold: float = 0.5) -> list[Pair]:
+def join(left: Mapping[str, Fixture], right: Mapping[str, Fixture]) -> list[Pair]:
     """The questions that both sides answer, in the right side's order. Raises FixtureError when types differ."""
     pairs: list[Pair] = []
     for id_, theirs in right.items():
@@ -103,8 +103,8 @@ def join(left: Mapping[str, Fixture], right: Mapping[str, Fixture], *, threshold
                 case=theirs.case,
                 type=theirs.type,
                 allowed=allowed,
-                left=decide(ours, allowed, threshold=threshold),
-                right=decide(theirs, allowed, threshold=threshold),
+                left=decide(ours, allowed),
+                right=decide(theirs, allowed),
                 reference=reference_label(shares),
                 reference_shares=shares,
                 request=theirs.request if theirs.request is not None else ours.request,

@@ -12,7 +12,7 @@ from .decision import Decision, top_two_margin
 from .estimate import Estimate
 from .fixture import Fixture
 from .mcnemar import McNemar, mcnemar
-from .metrics import Thresholds, measure
+from .metrics import Thresholds, label_only, measure
 from .noise import NoiseFloor, noise_floors
 from .pairing import Pair, base_run, join, named_runs
 from .reliability import Bin, against_references, against_right, reliability_bins
@@ -94,7 +94,7 @@ def build_report(
 ) -> Report:
     """Compare left (ours) with right (what ours should be like). Raises FixtureError when nothing can be joined."""
     ours, theirs = base_run(left, side="left"), base_run(right, side="right")
-    pairs = join(ours, theirs, threshold=thresholds.noul)
+    pairs = join(ours, theirs)
     if not pairs:
         raise FixtureError("no question is answered by both sides under this selection")
     compared = [ours[pair.id] for pair in pairs]
@@ -109,7 +109,7 @@ def build_report(
             "options": _split(pairs, _options_slice, thresholds),
             "margin": _split(pairs, _margin_slice, thresholds),
         },
-        excluded=_excluded(pairs, ours, theirs),
+        excluded=_excluded(pairs, ours, theirs, thresholds),
         mcnemar=mcnemar(pairs),
         noise=noise_floors(ours, theirs, named_runs(right), thresholds),
         reliability={
@@ -164,14 +164,18 @@ def _bracket(value: float, edges: Sequence[float]) -> tuple[float | None, float 
     return (below[-1] if below else None), (above[0] if above else None)
 
 
-def _excluded(pairs: Sequence[Pair], left: Mapping[str, Fixture], right: Mapping[str, Fixture]) -> dict[str, int]:
-    return {
+def _excluded(
+    pairs: Sequence[Pair], left: Mapping[str, Fixture], right: Mapping[str, Fixture], thresholds: Thresholds
+) -> dict[str, int]:
+    bare = sum(label_only(pair, thresholds) for pair in pairs)
+    counts = {
         "unanswered by left": len(right) - len(pairs),
         "unknown to right": len(set(left) - set(right)),
         "without a top answer": sum(pair.left.label is None or pair.right.label is None for pair in pairs),
         "without a reference": sum(pair.reference_shares is None for pair in pairs),
         "tied reference": sum(pair.reference_shares is not None and pair.reference is None for pair in pairs),
     }
+    return {**counts, "label only at a threshold": bare} if bare else counts
 
 
 def _disagreements(pairs: Sequence[Pair]) -> tuple[Disagreement, ...]:

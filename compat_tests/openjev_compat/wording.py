@@ -33,6 +33,7 @@ _EXCLUDED = {
     "without a top answer": "without a top answer on one side",
     "without a reference": "without a reference",
     "tied reference": "with a tied reference",
+    "label only at a threshold": "yes/no with a label only, at the threshold",
     "failed when asked": "failed when {left} was asked",
 }
 
