@@ -83,6 +83,18 @@ def test_what_cannot_be_compared_is_said(arguments: tuple[str, ...], reason: str
     assert reason in " ".join(result.output.split())
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b'{"id": NaN}', "odd.jsonl:1: not JSON"), (b"\xff", "odd.jsonl:1: not UTF-8"), (b"", "no line")],
+)
+def test_an_unusable_file_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_bytes(content)
+    result = command("agree", "--left", str(path), *LAB[2:])
+    assert result.exit_code == 2
+    assert reason in result.output.replace("\n", "")
+
+
 @pytest.mark.parametrize("threshold", ["0.01", "0.5", "0.75", "0.99"])
 def test_the_top_answers_stay_at_any_threshold(threshold: str) -> None:
     result = command("agree", *LAB, "--steps", "1", "--threshold", threshold, "--fail-under", "0.9", "--quiet")

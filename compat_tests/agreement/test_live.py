@@ -121,6 +121,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert asked == []
 
 
+def test_a_line_separator_in_a_text_does_not_break_the_journal(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    odd = asks_of([fixture("n", noul(0.5), request=Request("one\u2028two\x85three", QUESTIONS["noul"]))])
+    first = run(odd, answer, path)
+    assert run(odd, lambda _: pytest.fail("asked again"), path).fixtures == first.fixtures
+
+
 def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     run(asks(1), answer, path)
@@ -141,9 +148,12 @@ def test_requests_are_read_from_an_array_or_from_lines(tmp_path: Path, lines: bo
     assert read[0].state == "a state"
 
 
-@pytest.mark.parametrize("text", ["nonsense", '[{"state": "no questions"}]', '[{"questions": {"q": {}}}]', "[3]"])
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense", '[{"state": "no questions"}]', '[{"questions": {"q": {}}}]', "[3]", '{"state": NaN}', "", "\xe4"],
+)
 def test_other_requests_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "requests"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(FixtureError, match="requests"):
         read_requests(path, workflow="mine", licence="ours")

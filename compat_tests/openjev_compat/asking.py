@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .fixture import Fixture
-from .store import FixtureError
+from .store import FixtureError, parse_json, read_lines
 
 __all__ = ["Ask", "asks_of", "read_requests"]
 
@@ -55,11 +55,15 @@ def read_requests(path: Path, *, workflow: str, licence: str) -> list[Ask]:
 
     Raises FixtureError for anything else.
     """
-    text = path.read_text(encoding="utf-8")
-    try:
-        bodies = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in _lines(text)]
-    except ValueError as error:
-        raise FixtureError(f"{path}: not JSON: {error}") from None
+    if not path.is_file():
+        raise FixtureError(f"{path}: no such file")
+    lines = list(read_lines(path))
+    if not lines:
+        raise FixtureError(f"{path}: holds no line")
+    if lines[0][1].lstrip().startswith("["):
+        bodies = parse_json("".join(text for _, text in lines), where=str(path))
+    else:
+        bodies = [parse_json(text, where=where) for where, text in lines]
     asks = []
     for number, body in enumerate(bodies, start=1):
         questions = body.get("questions") if isinstance(body, dict) else None
@@ -77,7 +81,3 @@ def read_requests(path: Path, *, workflow: str, licence: str) -> list[Ask]:
             )
         )
     return asks
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.strip()]

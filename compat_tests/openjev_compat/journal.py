@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .asking import Ask
 from .fixture import Fixture
-from .store import FixtureError, parse_fixture
+from .store import FixtureError, parse_fixture, read_lines
 
 __all__ = ["Journal"]
 
@@ -30,8 +30,8 @@ class Journal:
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             self._path.write_bytes(whole)
-        for number, line in enumerate(whole.decode("utf-8").splitlines(), start=1):
-            fixture = parse_fixture(line, where=f"{self._path}:{number}")
+        for where, line in read_lines(self._path):
+            fixture = parse_fixture(line, where=where)
             if fixture.source != source:
                 raise FixtureError(f"{self._path} holds answers of `{fixture.source}`, not of `{source}`")
             self._kept[fixture.id] = fixture

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 
 from .fixture import Fixture
 
-__all__ = ["FixtureError", "load_fixtures", "parse_fixture", "schema", "write_fixtures"]
+__all__ = ["FixtureError", "load_fixtures", "parse_fixture", "parse_json", "read_lines", "schema", "write_fixtures"]
 
 
 class FixtureError(ValueError):
@@ -33,16 +35,35 @@ def _validator() -> Draft202012Validator:
     return Draft202012Validator(schema())
 
 
-def parse_fixture(text: str, *, where: str) -> Fixture:
-    """The fixture of one line; `where` is named by the FixtureError that a bad line raises."""
+def parse_json(text: str, *, where: str) -> Any:
+    """JSON as the standard has it: NaN, Infinity and numbers beyond a double are refused, as FixtureError."""
     try:
-        line = json.loads(text)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except RecursionError:
+        raise FixtureError(f"{where}: not JSON that can be read: nested too deeply") from None
     except ValueError as error:
         raise FixtureError(f"{where}: not JSON: {error}") from None
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Each line that says something, after its `file:line`. Raises FixtureError for one that is not UTF-8."""
+    with path.open("rb") as lines:
+        for number, raw in enumerate(lines, start=1):
+            where = f"{path}:{number}"
+            try:
+                text = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise FixtureError(f"{where}: not UTF-8: {error.reason} at byte {error.start + 1}") from None
+            if text.strip():
+                yield where, text
+
+
+def parse_fixture(text: str, *, where: str) -> Fixture:
+    """The fixture of one line; `where` is named by the FixtureError that a bad line raises."""
+    line = parse_json(text, where=where)
     problem = min(_validator().iter_errors(line), key=lambda error: len(error.path), default=None)
     if problem is not None:
-        path = "/".join(str(part) for part in problem.path)
-        raise FixtureError(f"{where}: {path or 'line'}: {problem.message[:300]}")
+        raise FixtureError(f"{where}: {_explained(problem)}")
     fixture = Fixture.from_json(line)
     if fixture.answer["type"] != fixture.type:
         raise FixtureError(f"{where}: the answer is a {fixture.answer['type']}, the question a {fixture.type}")
@@ -52,22 +73,24 @@ def parse_fixture(text: str, *, where: str) -> Fixture:
 def load_fixtures(paths: Sequence[Path]) -> list[Fixture]:
     """Every fixture of the files, and of the `*.jsonl` files below the directories, in order.
 
-    Raises FixtureError for a missing path, an invalid line, or one run answering a question twice.
+    Raises FixtureError for a missing path, a file without a line, an invalid line, or one run answering a question
+    twice.
     """
     fixtures: list[Fixture] = []
     seen: dict[tuple[str, str | None, int | None, str], str] = {}
     for file in _files(paths):
-        with file.open(encoding="utf-8") as lines:
-            for number, text in enumerate(lines, start=1):
-                if not text.strip():
-                    continue
-                where = f"{file}:{number}"
-                fixture = parse_fixture(text, where=where)
-                key = (fixture.id, fixture.run, fixture.steps, fixture.model)
-                if key in seen:
-                    raise FixtureError(f"{where}: {fixture.id} was answered before, at {seen[key]}")
-                seen[key] = where
-                fixtures.append(fixture)
+        before = len(fixtures)
+        for where, text in read_lines(file):
+            fixture = parse_fixture(text, where=where)
+            key = (fixture.id, fixture.run, fixture.steps, fixture.model)
+            if key in seen:
+                raise FixtureError(f"{where}: {fixture.id} was answered before, at {seen[key]}")
+            seen[key] = where
+            fixtures.append(fixture)
+        if len(fixtures) == before and file in paths:
+            raise FixtureError(f"{file}: holds no line")
+    if not fixtures:
+        raise FixtureError(f"{', '.join(map(str, paths))}: no file below holds a line")
     return fixtures
 
 
@@ -77,6 +100,34 @@ def write_fixtures(path: Path, fixtures: Iterable[Fixture]) -> int:
     lines = [fixture.to_line() + "\n" for fixture in fixtures]
     path.write_text("".join(lines), encoding="utf-8")
     return len(lines)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number
+
+
+def _explained(problem: ValidationError) -> str:
+    """Where and why; of alternatives, what is wrong with the one that was meant."""
+    if problem.validator not in {"oneOf", "anyOf"} or not problem.context:
+        place = "/".join(str(part) for part in problem.absolute_path)
+        return f"{place or 'line'}: {problem.message[:300]}"
+    branches: dict[Any, list[ValidationError]] = {}
+    for error in problem.context:
+        branches.setdefault(error.schema_path[0], []).append(error)
+    meant = [errors for errors in branches.values() if not any(_another_kind(error) for error in errors)]
+    nearest = (
+        min(errors, key=lambda error: (not _another_kind(error), len(error.path)))
+        for errors in meant or branches.values()
+    )
+    return " or ".join(dict.fromkeys(map(_explained, nearest)))
+
+
+def _another_kind(error: ValidationError) -> bool:
+    """Whether this alternative is for another type of value, or of answer."""
+    return error.validator == "const" or (error.validator == "type" and not error.path)
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
