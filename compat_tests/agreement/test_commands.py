@@ -121,6 +121,40 @@ def test_record_then_agree_with_the_recording(tmp_path: Path) -> None:
         assert twice.exit_code == 0, twice.output
 
 
+@pytest.mark.parametrize("odd", ["nonsense", "probabilities"])
+def test_a_live_answer_outside_the_allowed_set_counts_as_invalid(tmp_path: Path, odd: str) -> None:
+    async def oddly(request: Request) -> Response:
+        answered = await _answer(request)
+        content = json.loads(bytes(answered.body))
+        for given in content["answers"].values():
+            if given["type"] == "choice" and odd == "nonsense":
+                given.update(choice=odd, probabilities={odd: 1.0})
+            elif given["type"] == "choice":
+                given.update(probabilities={"a": 0.8, odd: 0.2})
+        return Response(json.dumps(content), media_type="application/json")
+
+    kept, asked = tmp_path / "kept.jsonl", tmp_path / "asked.json"
+    asked.write_text(json.dumps([body("noul", "choice", "score")]), encoding="utf-8")
+    with served(STUB) as url:
+        assert command("record", "--requests", str(asked), "--out", str(kept), "--url", url).exit_code == 0
+    with served(Starlette(routes=[Route("/v1/systemone", oddly, methods=["POST"])])) as url:
+        live = ("agree", "--url", url, "--fixtures", str(kept), "--metric", "validity", "--fail-under", "1", "--quiet")
+        result = command(*live)
+    assert result.exit_code == 1
+    assert "FAIL: validity 2/3" in result.output
+
+
+def test_the_seeds_runs_are_not_jevs_noise(tmp_path: Path) -> None:
+    with served(STUB) as url:
+        live = ("--url", url, "--fixtures", str(FIXTURES), "--on", "jevstiller", "--json", str(tmp_path / "live.json"))
+        assert command("agree", *live, "--quiet").exit_code in {0, 3}
+    recorded = ("--left", str(FIXTURES / "seed" / "public_evals_1step.jsonl"), "--right", str(FIXTURES))
+    result = command("agree", *recorded, "--on", "public-evals", "--json", str(tmp_path / "kept.json"), "--quiet")
+    assert result.exit_code == 0, result.output
+    runs = [json.loads((tmp_path / name).read_text(encoding="utf-8"))["noise"] for name in ("live.json", "kept.json")]
+    assert [[floor["run"] for floor in floors] for floors in runs] == [["jev-1.14.0"], []]
+
+
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     result = command("agree", "--url", "http://127.0.0.1:9", "--fixtures", str(FIXTURES / "jev"), "--on", "jevnav")
     assert result.exit_code == 2

@@ -17,7 +17,7 @@ from openjev_compat.metrics import Thresholds, total_variation
 from openjev_compat.pairing import base_run, join
 from openjev_compat.report import Report, build_report
 from openjev_compat.store import FixtureError
-from openjev_compat.wording import excluded_line
+from openjev_compat.wording import excluded_line, floor_title
 
 LEFT = [
     fixture("n1", noul(0.9), reference={"true": 1.0}),
@@ -124,6 +124,17 @@ def test_the_noise_floor_shows_both_sides_on_the_same_questions() -> None:
     ours = {row.name: row.value for row in floor.left}
     assert repeated["noul_delta"] == pytest.approx(0.02)
     assert ours["noul_delta"] == pytest.approx(0.05)
+
+
+def test_another_version_is_said_and_another_model_is_no_noise() -> None:
+    base = fixture("n1", noul(0.95), model="jev-1.13.0")
+    runs = [
+        fixture("n1", noul(0.97), run="again", model="jev-1.13.0"),
+        fixture("n1", noul(0.99), run="newer", model="jev-1.14.0"),
+        fixture("n1", noul(0.2), run="grouped", model="google/diffusiongemma-26B-A4B-it"),
+    ]
+    found = report(right=[base, *runs]).noise
+    assert [floor_title(floor) for floor in found] == ["again", "newer (another model version: jev-1.14.0)"]
 
 
 def test_the_majority_baseline_does_not_count_the_question_itself() -> None:

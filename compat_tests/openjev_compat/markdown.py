@@ -10,6 +10,7 @@ from .wording import (
     counted,
     describe,
     excluded_line,
+    floor_title,
     headline,
     interval,
     latency_line,
@@ -99,7 +100,7 @@ def _noise(report: Report) -> str:
         ours = {estimate.name: estimate for estimate in floor.left}
         rows += [
             [
-                f"{floor.run}: {describe(repeated.name, report)}",
+                f"{floor_title(floor)}: {describe(repeated.name, report)}",
                 value(repeated),
                 value(ours.get(repeated.name)),
                 counted(repeated),

@@ -12,6 +12,7 @@ from .wording import (
     counted,
     describe,
     excluded_line,
+    floor_title,
     headline,
     interval,
     latency_line,
@@ -85,7 +86,7 @@ def _noise(report: Report) -> Table:
     table = _table(f"\n{right}'s own noise, and {left} on the same questions", "", right, left, "n")
     for floor in report.noise:
         ours = {estimate.name: estimate for estimate in floor.left}
-        table.add_row(f"[bold]{escape(floor.run)}[/]")
+        table.add_row(f"[bold]{escape(floor_title(floor))}[/]")
         for repeated in floor.repeated:
             label = escape(describe(repeated.name, report))
             table.add_row(f"  {label}", value(repeated), value(ours.get(repeated.name)), counted(repeated))

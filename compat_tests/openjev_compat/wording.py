@@ -6,6 +6,7 @@ from .cost import Cost, Latency
 from .estimate import Estimate
 from .mcnemar import McNemar
 from .metrics import DESCRIPTIONS
+from .noise import NoiseFloor
 from .report import Report, Section
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "counted",
     "describe",
     "excluded_line",
+    "floor_title",
     "headline",
     "interval",
     "latency_line",
@@ -46,6 +48,11 @@ def describe(name: str, report: Report) -> str:
     if "gate" in name:
         text += f" ({report.thresholds.gate:g})"
     return text
+
+
+def floor_title(floor: NoiseFloor) -> str:
+    """The run's name, and that another version of the model answered when it did."""
+    return f"{floor.run} (another model version: {floor.model})" if floor.model is not None else floor.run
 
 
 def value(estimate: Estimate | None) -> str:
