@@ -86,6 +86,20 @@ def test_a_failed_request_is_listed_and_does_not_stop_the_others() -> None:
     assert "made/one/n2" in result.failures[0]
 
 
+@pytest.mark.parametrize("given", [None, {"type": "box"}, {}, {"type": "choice", "choice": "a", "confidence": 1.0}])
+def test_a_question_without_an_answer_of_its_type_is_listed(given: dict[str, object] | None) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        content = json.loads(answer(request).content)
+        if "n2" in json.loads(request.content)["state"]:
+            content["answers"] = {} if given is None else dict.fromkeys(content["answers"], given)
+        return httpx.Response(200, json=content)
+
+    result = run(asks(4), handler)
+    assert len(result.fixtures) == 3
+    assert result.failed_questions == 1
+    assert result.failures == ("made/one/n2: no answer of the type that was asked",)
+
+
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     count = 0

@@ -67,6 +67,8 @@ class _Collector:
                 elapsed_ms = (time.perf_counter() - started) * 1000
                 answered = _fixtures_of(ask, decision, self.target, elapsed_ms)
                 self.failed_questions += len(ask.questions) - len(answered)
+                missing = sorted(set(ask.questions) - {fixture.id for fixture in answered})
+                self.failures += [f"{id_}: no answer of the type that was asked" for id_ in missing]
                 self.journal.append(answered)
                 self.fixtures.extend(answered)
             self.done()
@@ -140,5 +142,5 @@ def _fixtures_of(ask: Ask, decision: Decision, target: Target, elapsed_ms: float
             usage=tokens,
         )
         for id_, question in ask.questions.items()
-        if id_ in answers
+        if answers.get(id_, {}).get("type") == question["type"]
     ]
