@@ -2,7 +2,7 @@
 
 `claims.json` names for every number the sentence that shows it, the result file and place that it comes from, and the
 command that makes the file. The sections between markers are generated whole, from the agreement reports and from what
-the benchmarks kept.
+the benchmarks kept; `sections` names the command and the result files of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Book", "Claim", "generated_section", "performance_section", "problems", "update_readme"]
+__all__ = ["Book", "Claim", "Source", "generated_section", "performance_section", "problems", "update_readme"]
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- agreement:begin -->", "<!-- agreement:end -->"
@@ -49,17 +49,28 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A command and the result files that it makes for the generated section of this name."""
+
+    name: str
+    command: str
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Book:
     """`claims.json`. `not_measured`: numbers with a unit that are settings, limits or quotations."""
 
     claims: tuple[Claim, ...]
     not_measured: tuple[str, ...]
+    sections: tuple[Source, ...] = ()
 
     @classmethod
     def load(cls, path: Path = ROOT / "claims.json") -> Book:
         book = json.loads(path.read_text(encoding="utf-8"))
         claims = tuple(Claim(entry["text"], entry["command"], tuple(entry["values"])) for entry in book["claims"])
-        return cls(claims, tuple(book["not_measured"]))
+        sections = tuple(Source(entry["name"], entry["command"], tuple(entry["results"])) for entry in book["sections"])
+        return cls(claims, tuple(book["not_measured"]), sections)
 
 
 def lookup(value: Any, path: Sequence[str | int]) -> Any:
