@@ -66,7 +66,8 @@ def test_a_missing_extra_is_said_before_anything_is_asked(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for module in [name for name in sys.modules if name.startswith(("openjev_compat.html", "openjev_compat.plots"))]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.delattr("openjev_compat.html", raising=False)
+    for name in ("html", "plots"):  # an earlier test may have imported them
+        monkeypatch.delattr(f"openjev_compat.{name}", raising=False)
     arguments = [
         "agree",
         "--url",
@@ -86,6 +87,13 @@ def test_a_missing_extra_is_said_before_anything_is_asked(monkeypatch: pytest.Mo
 def page(directory: Path, made: Report) -> str:
     write_report(made, json_path=None, markdown_path=None, html_path=directory / "report.html")
     return (directory / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_slices_name_keeps_room_on_a_narrow_screen(tmp_path: Path) -> None:
+    """It may break anywhere, so a table wider than the screen left it one character a line."""
+    rule = re.search(r"^td:first-child \{.*overflow-wrap: anywhere.*\}$", page(tmp_path, report()), re.MULTILINE)
+    assert rule is not None
+    assert "min-width: 150px" in rule[0]
 
 
 @pytest.mark.parametrize("width", [80, 200])
