@@ -185,11 +185,14 @@ def touched_curve(measured: Mapping[int, Sequence[int]]) -> Curve:
     return at
 
 
-def saved_curve(path: Path = DIRECTORY / "replay408-rule.json") -> Curve | None:
-    """The curve that `replay408` measured and kept; None before."""
+def saved_curve(config: BackboneConfig, path: Path = DIRECTORY / "replay408-rule.json") -> Curve | None:
+    """The curve that `replay408` measured and kept; None before, and for a model with other layers or experts."""
     if not path.is_file():
         return None
     kept = json.loads(path.read_text(encoding="utf-8"))
     if kept["tiny"] or "experts_touched" not in kept:
         return None
-    return touched_curve({int(rows): counts for rows, counts in kept["experts_touched"].items()})
+    measured = {int(rows): counts for rows, counts in kept["experts_touched"].items()}
+    if any(len(counts) != len(config.layers) or max(counts) > config.experts for counts in measured.values()):
+        return None
+    return touched_curve(measured)

@@ -30,7 +30,7 @@ class Sizes:
     def __init__(self, *, tiny: bool, config: BackboneConfig | None = None) -> None:
         self.tiny = tiny
         self._config = config
-        self._curve = saved_curve()
+        self._curve = None if config is None else saved_curve(config)
 
     def floor_ms(self, *, state: int, questions: int, steps: int, suffix: int = 40, width: int = 32) -> float | None:
         """The floor of one isolated request, where the model's shape is known; see `floors`."""

@@ -60,7 +60,8 @@ def test_contents(wheels: dict[str, Path]) -> None:
         "openjev_canvas-0.1.0.dist-info"
     }
     assert {"openjev_sdk/__init__.py", "openjev_sdk/py.typed"} <= names["openjev_canvas_sdk"]
-    assert not any("test" in part for found in names.values() for name in found for part in Path(name).parts)
+    parts = {part for found in names.values() for name in found for part in Path(name).parts}
+    assert not [part for part in parts if part in {"tests", "conftest.py"} or part.startswith("test_")]
     assert wheels["openjev_canvas_sdk"].stat().st_size < 200_000
 
 
