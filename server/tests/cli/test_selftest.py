@@ -100,7 +100,7 @@ def test_a_recording_is_bound_to_its_template_and_prompts(recorded: Path, tmp_pa
     with pytest.raises(SelfTestError, match="other prompts"):
         checked(recorded, file)
     file.write_text("{}")
-    with pytest.raises(SelfTestError, match="cannot be read"):
+    with pytest.raises(SelfTestError, match="is no recording"):
         checked(recorded, file)
     chat = tmp_path / "chat"
     shutil.copytree(recorded, chat)
