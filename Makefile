@@ -9,6 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+WORKERS ?= 2
 PROJECTS := pyproject.toml sdk/pyproject.toml constraints.txt
 
 CLIENTS := $(patsubst compat_tests/clients/%.txt,%,$(wildcard compat_tests/clients/*.txt))
@@ -52,8 +53,9 @@ format: dev
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
 
+# Two at a time, a file each, one thread of arithmetic in each: half the time of one after another on two cores.
 pytest: dev tools
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The foreign clients that the tests drive: each Python one in a small environment of its own.
 tools: $(CLIENTS:%=.venvs/%/.installed) $(NODE_PACKAGES)

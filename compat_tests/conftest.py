@@ -14,6 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent
 KEY = "apikey_compat_tests"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with a test of several minutes first: it would be left alone at the end, and the other worker idle."""
+    first = {item.path for item in items if item.get_closest_marker("longest")}
+    items.sort(key=lambda item: item.path not in first)
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """As shipped: no keys, unknown fields rejected."""

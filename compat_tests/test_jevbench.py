@@ -11,6 +11,7 @@ from conftest import RunTool
 from live_server import LiveServer
 
 
+@pytest.mark.longest
 @pytest.mark.timeout(2400)
 def test_batch_isolation_is_exact(tool: RunTool, server: LiveServer, tmp_path: Path) -> None:
     report = tmp_path / "bat.json"

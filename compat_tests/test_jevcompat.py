@@ -19,7 +19,7 @@ CONTRACT_WINS = {
 }
 TOOL = ".venvs/jevcompat-0.1.1/bin/jevcompat"
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ ALLOWANCE = 2
 DISTANCE = 0.02
 
 
+@pytest.mark.longest
 def test_the_embedded_checkpoint_agrees_no_less_than_it_did(server: LiveServer) -> None:
     arguments = ["agree", "--url", server.url, "--fixtures", str(ROOT / "fixtures" / "jev")]
     options = ["--concurrency", "2", "--timeout", "120", "--names", "openjev-nano", "Jev", "--out", str(REPORTS)]
