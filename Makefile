@@ -15,8 +15,8 @@ PROJECTS := pyproject.toml sdk/pyproject.toml constraints.txt
 CLIENTS := $(patsubst compat_tests/clients/%.txt,%,$(wildcard compat_tests/clients/*.txt))
 NODE_PACKAGES := compat_tests/node/node_modules/.package-lock.json
 
-TYPED := server/openjev_server sdk/openjev_sdk compat_tests/openjev_compat $(wildcard compat_tests/*.py)
-LINTED := server sdk compat_tests benchmarks
+TYPED := server/openjev_server sdk/openjev_sdk compat_tests/openjev_compat training/openjev_training $(wildcard compat_tests/*.py)
+LINTED := server sdk compat_tests benchmarks training
 DOCKERFILES := docker/Dockerfile docker/Dockerfile.cuda
 
 .PHONY: all install dev demo test lint format tools pytest constraints clean

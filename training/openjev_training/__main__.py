@@ -42,10 +42,10 @@ def train(
     length: int = 65536,
 ) -> None:
     """Runs the phases of a plan (JSON list, see `train.Phase`)."""
-    from .train import Phase, Settings
+    from .plan import Settings, read_plan
     from .train import train as run
 
-    phases = [Phase(**raw) for raw in json.loads(plan.read_text())]
+    phases = read_plan(plan)
     settings = Settings(prepared, tokenizer, warm, out, device, length, workers, compiled=device == "cuda")
     run(settings, phases, NANO)
 

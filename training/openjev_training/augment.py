@@ -53,7 +53,14 @@ _AS_NOUL = (
     'Should this be labelled "{o}"?',
 )
 _AS_NOT = ('{i} Is it anything but "{o}"?', "{i} The answer is not {o}.", "Is it wrong to label this as {o}?")
-_RANDOM_NAMES = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "sigma", "omega", "red", "blue", "green", "yellow", "amber", "violet", "north", "south", "east", "west", "oak", "pine", "maple", "cedar", "tango", "foxtrot", "kilo", "lima", "falcon", "otter", "lynx", "heron", "mercury", "venus", "saturn", "pluto", "quartz", "topaz"]
+# fmt: off
+_RANDOM_NAMES = [
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "sigma", "omega", "red", "blue", "green", "yellow",
+    "amber", "violet", "north", "south", "east", "west", "oak", "pine", "maple", "cedar", "tango", "foxtrot",
+    "kilo", "lima", "falcon", "otter", "lynx", "heron", "mercury", "venus", "saturn", "pluto", "quartz",
+    "topaz",
+]
+# fmt: on
 
 SENTIMENT_SCALES = (
     ("very negative", "negative", "neutral", "positive", "very positive"),
@@ -163,6 +170,51 @@ def _examples_text(rng: random.Random, texts: Sequence[str]) -> str:
     )
 
 
+def _other_options(
+    rng: random.Random, row: Row, closed: Sequence[str], *, many: bool, extra: Sequence[str]
+) -> tuple[list[str], list[str | None], list[float]]:
+    """Names, descriptions and targets with wrong labels drawn anew, sometimes with "none of the above"."""
+    gold = row.names[row.gold]
+    known = dict(zip(row.names, row.descriptions, strict=True))
+    count = min(
+        len(closed), rng.choice([40, 60, 90, 150]) if many else rng.choice([2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36])
+    )
+    seen = {_plain(gold)}
+    wrong: list[str] = []
+    for name in rng.sample(list(closed), min(len(closed), count + 4)):
+        if _plain(name) not in seen and len(wrong) < count - 1:
+            seen.add(_plain(name))
+            wrong.append(name)
+    if many and extra:
+        drawn = rng.sample(list(extra), min(len(extra), rng.choice([20, 60, 100])))
+        wrong += [n for n in drawn if _plain(n) not in seen]
+    names = [gold, *wrong]
+    descriptions = [known.get(n) for n in names]
+    if not all(descriptions):
+        descriptions = [None] * len(names)
+    target = list(one_hot(len(names), 0))
+    # "None of the above" is only sure where every other label of the task is known to be wrong.
+    if len(names) > 2 and rng.random() < 0.16:
+        none = rng.choice(NONE_NAMES)
+        if rng.random() < 0.5:
+            return [*names[1:], none], [*descriptions[1:], None], [*target[1:], 1.0]
+        return [*names, none], [*descriptions, None], [*target, 0.0]
+    return names, descriptions, target
+
+
+def _by_examples(
+    rng: random.Random, row: Row, names: Sequence[str], pool: Mapping[str, Sequence[str]]
+) -> list[str | None]:
+    """Each class described by texts of it, None where the pool has none but the row's own."""
+    out: list[str | None] = []
+    for name in names:
+        found = pool.get(name, ())
+        drawn = [t for t in rng.sample(list(found), min(len(found), 3)) if t != row.state and len(t) < 200]
+        picked = drawn[: rng.choice([1, 2, 2])]
+        out.append(_examples_text(rng, picked) if picked else None)
+    return out
+
+
 def row_choice(
     rng: random.Random,
     row: Row,
@@ -179,46 +231,15 @@ def row_choice(
     """
     names, descriptions = list(row.names), list(row.descriptions)
     target = list(row.share or one_hot(len(names), row.gold))
-    gold = names[row.gold]
-    if closed is not None and not row.share and gold in closed and set(names) <= set(closed) and rng.random() < 0.65:
-        known = dict(zip(names, descriptions, strict=True))
-        count = min(
-            len(closed), rng.choice([40, 60, 90, 150]) if many else rng.choice([2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 36])
-        )
-        seen = {_plain(gold)}
-        wrong = []
-        for name in rng.sample(list(closed), min(len(closed), count + 4)):
-            if _plain(name) not in seen and len(wrong) < count - 1:
-                seen.add(_plain(name))
-                wrong.append(name)
-        if many and extra:
-            wrong += [
-                n for n in rng.sample(list(extra), min(len(extra), rng.choice([20, 60, 100]))) if _plain(n) not in seen
-            ]
-        names = [gold, *wrong]
-        descriptions = [known.get(n) for n in names]
-        if not all(descriptions):
-            descriptions = [None] * len(names)
-        target = list(one_hot(len(names), 0))
-        # "None of the above" is only sure where every other label of the task is known to be wrong.
-        if len(names) > 2 and rng.random() < 0.16:
-            none = rng.choice(NONE_NAMES)
-            if rng.random() < 0.5:
-                names, descriptions, target = [*names[1:], none], [*descriptions[1:], None], [*target[1:], 1.0]
-            else:
-                names, descriptions, target = [*names, none], [*descriptions, None], [*target, 0.0]
+    fixed = closed is not None and not row.share and set(names) <= set(closed)
+    if closed is not None and fixed and rng.random() < 0.65:
+        names, descriptions, target = _other_options(rng, row, closed, many=many, extra=extra)
     style = 0 if rng.random() < 0.6 else rng.randrange(6)
     shown = [spelling(n, style) for n in names]
     if len(set(shown)) < len(shown):
         shown = names
     if closed is not None and len(names) <= 16 and rng.random() < 0.35 and not any(n in NONE_NAMES for n in names):
-        texts: list[str | None] = []
-        for name in names:
-            found = pool.get(name, ())
-            picked = [t for t in rng.sample(list(found), min(len(found), 3)) if t != row.state and len(t) < 200][
-                : rng.choice([1, 2, 2])
-            ]
-            texts.append(_examples_text(rng, picked) if picked else None)
+        texts = _by_examples(rng, row, names, pool)
         if all(texts):
             if any(descriptions) and rng.random() < 0.5:
                 texts = [f"{d} ({t})" for d, t in zip(descriptions, texts, strict=True)]
@@ -391,7 +412,8 @@ def dress_state(rng: random.Random, state: str) -> Text:
         return f"{state} {rng.choice(_INJECTIONS)}" if rng.random() < 0.6 else f"{rng.choice(_INJECTIONS)}\n{state}"
     if roll < 0.91:
         sender = rng.choice(("Maria", "Tom", "J. Ortiz", "support desk", "Li Wei", "Priya"))
-        return f"From: {sender}\nSubject: {rng.choice(('question', 'hello', 'follow-up', 're: your message', 'note'))}\n\n{state}"
+        subject = rng.choice(("question", "hello", "follow-up", "re: your message", "note"))
+        return f"From: {sender}\nSubject: {subject}\n\n{state}"
     if roll < 0.94:
         return state.lower() if rng.random() < 0.6 else state.upper() if len(state) < 100 else state
     if roll < 0.96:

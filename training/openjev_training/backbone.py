@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - as PyTorch calls it
 from torch import Tensor, nn
 
 from .architecture import Architecture
@@ -107,6 +107,11 @@ class Nano(nn.Module):
             if p.ndim == 2:
                 nn.init.normal_(p, std=0.02 if name.startswith("embed") else p.shape[1] ** -0.5)
 
+    @property
+    def stack(self) -> list[Layer]:
+        """The layers with their type, which `nn.ModuleList` forgets."""
+        return cast(list[Layer], list(self.layers))
+
     def rope(self, positions: Tensor, dtype: torch.dtype) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Cosines and sines [T, 1, head_dim] of the sliding and of the full layers."""
         out = []
@@ -138,7 +143,7 @@ class Nano(nn.Module):
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.bfloat16)
         sliding, full = self.rope(positions, x.dtype)
-        for layer in self.layers:
+        for layer in self.stack:
             cos, sin = full if layer.full else sliding
             x = layer(x, cos, sin, attend, mask)
         return _rms(x, self.norm)
@@ -165,7 +170,7 @@ _NORMS = {
 
 
 def named_tensors(model: Nano) -> dict[str, Tensor]:
-    """float32 CPU tensors under the names of `DiffusionGemmaForBlockDiffusion` (decoder side, the encoder ties to it)."""
+    """float32 CPU tensors under `DiffusionGemmaForBlockDiffusion`'s names (decoder side, the encoder ties to it)."""
     out: dict[str, Tensor] = {}
     root = "model.decoder."
     out[root + "embed_tokens.weight"] = model.embed.weight
@@ -173,7 +178,7 @@ def named_tensors(model: Nano) -> dict[str, Tensor]:
     out[root + "self_conditioning.pre_norm.weight"] = model.sc_norm
     for name in ("gate", "up", "down"):
         out[f"{root}self_conditioning.{name}_proj.weight"] = getattr(model, f"sc_{name}").weight
-    for i, layer in enumerate(model.layers):
+    for i, layer in enumerate(model.stack):
         p = f"{root}layers.{i}."
         for name in ("q", "k", "v", "o"):
             if (linear := getattr(layer, name)) is not None:

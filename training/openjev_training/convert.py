@@ -163,4 +163,4 @@ def write_warm_start(gguf: Path, data: Path, tokenizer: Path, out: Path, *, laye
     arrays["norm"] = weights["output_norm.weight"].numpy()
     arrays["n"] = np.array(layers)
     out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(out, **arrays)
+    np.savez(out, **arrays)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -100,6 +101,6 @@ def summary(records: Sequence[Record]) -> dict[str, dict[str, dict[str, float]]]
         for kind in kinds:
             some = [r for r in records if r.kind == kind and r.measure == "held-out"]
             rate = flip_rate((r for r in some if r.variant == "plain"), (r for r in some if r.variant == variant))
-            if rate == rate:
+            if not math.isnan(rate):
                 out.setdefault("sensitivity", {}).setdefault(variant, {})[kind] = rate
     return out

@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from .routing import routing_rows
-from .rows import HELD_OUT, Guard, Row, read_rows, read_texts, sample_rows
+from .rows import HELD_OUT, SPLITS, Guard, Row, read_rows, read_texts, sample_rows
 
 __all__ = ["load_measures", "load_rows", "load_texts", "prepare"]
 
@@ -26,7 +27,7 @@ def _write(path: Path, items: Iterable[object]) -> int:
     return count
 
 
-def _read(path: Path) -> Iterator[list[object]]:
+def _read(path: Path) -> Iterator[list[Any]]:
     with lzma.open(path, "rt") as lines:
         for line in lines:
             yield json.loads(line)
@@ -36,7 +37,7 @@ def _as_list(row: Row) -> list[object]:
     return list(asdict(row).values())
 
 
-def _as_row(raw: list[object]) -> Row:
+def _as_row(raw: list[Any]) -> Row:
     task, kind, state, instructions, names, descriptions, gold, share = raw
     return Row(
         task,
@@ -47,7 +48,7 @@ def _as_row(raw: list[object]) -> Row:
         tuple(descriptions),
         gold,
         None if share is None else tuple(share),
-    )  # type: ignore[arg-type]
+    )
 
 
 def prepare(data: Path, out: Path, *, held_out: int = 1000, trained: int = 300) -> dict[str, int]:
@@ -80,8 +81,8 @@ def prepare(data: Path, out: Path, *, held_out: int = 1000, trained: int = 300) 
     everywhere: dict[str, list[Row]] = defaultdict(list)
     test: dict[str, list[Row]] = defaultdict(list)
     cal: dict[str, list[Row]] = defaultdict(list)
-    for split in ("train", "cal", "test"):
-        for row in read_rows(data, split):  # type: ignore[arg-type]
+    for split in SPLITS:
+        for row in read_rows(data, split):
             if row.task in HELD_OUT:
                 everywhere[row.task].append(row)
             elif split != "train":

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["HELD_OUT", "Guard", "Row", "Split", "read_rows", "read_texts", "sample_rows"]
+__all__ = ["HELD_OUT", "SPLITS", "Guard", "Row", "Split", "read_rows", "read_texts", "sample_rows"]
 
 HELD_OUT = frozenset(
-    ["hwu64", "snips", "arc_warrant", "sgd.service", "creak", "moderation", "wellformed", "boolq", "vader.tweets", "cad.nli.score"]
+    {"hwu64", "snips", "arc_warrant", "sgd.service"}
+    | {"creak", "moderation", "wellformed", "boolq"}
+    | {"vader.tweets", "cad.nli.score"}
 )
 """Whole tasks that measure generalisation; none of their rows, states or texts is trained on."""
 
@@ -22,6 +24,7 @@ _CLAIM_TASKS = frozenset({"creak", "boolq"})
 """Held-out tasks whose instruction is the example itself."""
 
 Split = Literal["train", "cal", "test"]
+SPLITS: tuple[Split, ...] = ("train", "cal", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def sample_rows(rows: Iterable[Row], count: int, seed: int) -> list[Row]:
 
 
 def _normal(text: str) -> str:
-    """Case, spaces, outer punctuation and the speaker's name (`Assistant` or `Agent`) do not make a text another one."""
+    """Case, spaces, outer punctuation and the speaker's name (`Assistant` or `Agent`) make no other text."""
     return re.sub(r"\s+", " ", text.lower().replace("assistant:", "agent:")).strip(" \"'.")
 
 
@@ -113,7 +116,7 @@ class Guard:
 
     @classmethod
     def from_data(cls, data: Path) -> Guard:
-        every = [row for split in ("train", "cal", "test") for row in read_rows(data, split) if row.task in HELD_OUT]  # type: ignore[arg-type]
+        every = [row for split in SPLITS for row in read_rows(data, split) if row.task in HELD_OUT]
         return cls(every, (row for row in read_rows(data, "test") if row.task not in HELD_OUT))
 
     def _prefixes(self, text: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from .examples import Example, Labelled, from_row, one_hot, smooth
 from .reading import Reader
 from .rows import Row
 
-__all__ = ["PLAIN", "SKILLS", "Mixture", "Sampler"]
+__all__ = ["MIXTURES", "PLAIN", "SKILLS", "Mixture", "Sampler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Mixture:
 SKILLS = Mixture(rows=0.62, reading=0.17, templates=0.15, threads=0.06, augmented=True, smoothing=0.04)
 PLAIN = Mixture(rows=1.0, reading=0.0, templates=0.0, threads=0.0, augmented=False, smoothing=0.0)
 """What the probe was trained on: rows as they stand."""
+MIXTURES = {"plain": PLAIN, "skills": SKILLS}
+"""By the name that a plan gives."""
 
 _WEIGHTS = {"persona": 0.5, "csqa2": 0.6, "aqua": 0.3, "hatespeech.choice": 0.6, "hatespeech.noul": 0.6, "fewrel": 0.8}
 _READING = ("nli", "mnli", "cad", "copa", "cosmos", "qasc", "sgd", "pubmed", "bbq", "strategy", "sense", "vader")

@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Callable
 from datetime import date, timedelta
+from itertools import pairwise
 
 from openjev_server.questions import Choice, Noul, Option, Score, Text
 
@@ -18,11 +19,27 @@ from .tickets import ticket
 
 __all__ = ["draw"]
 
-_NAMES = ["Ana", "Ben", "Carla", "Dmitri", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kavya", "Liam", "Mona", "Noah", "Olga", "Pavel", "Quinn", "Rosa", "Samir", "Tara", "Uma", "Victor", "Wanda", "Xin", "Yusuf", "Zoe"]
-_CITIES = ["Lisbon", "Oslo", "Denver", "Osaka", "Lagos", "Cairo", "Madrid", "Toronto", "Berlin", "Austin", "Lyon", "Quito", "Pune", "Perth", "Dublin", "Seoul"]
-_ITEMS = ["laptop", "desk lamp", "office chair", "phone case", "water bottle", "backpack", "monitor", "keyboard", "coffee maker", "running shoes", "headphones", "tent", "jacket", "camera", "blender", "bike helmet"]
+# fmt: off
+_NAMES = [
+    "Ana", "Ben", "Carla", "Dmitri", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kavya", "Liam", "Mona",
+    "Noah", "Olga", "Pavel", "Quinn", "Rosa", "Samir", "Tara", "Uma", "Victor", "Wanda", "Xin", "Yusuf", "Zoe",
+]
+_CITIES = [
+    "Lisbon", "Oslo", "Denver", "Osaka", "Lagos", "Cairo", "Madrid", "Toronto", "Berlin", "Austin", "Lyon",
+    "Quito", "Pune", "Perth", "Dublin", "Seoul",
+]
+_ITEMS = [
+    "laptop", "desk lamp", "office chair", "phone case", "water bottle", "backpack", "monitor", "keyboard",
+    "coffee maker", "running shoes", "headphones", "tent", "jacket", "camera", "blender", "bike helmet",
+]
+# fmt: on
 _STATUS = ("shipped", "pending", "cancelled", "delivered", "returned", "on hold")
-_SERVICES = ["auth", "payments", "search", "billing-api", "gateway", "cache", "mailer", "scheduler", "inventory", "checkout"]
+# fmt: off
+_SERVICES = [
+    "auth", "payments", "search", "billing-api", "gateway", "cache", "mailer", "scheduler", "inventory",
+    "checkout",
+]
+# fmt: on
 
 
 def _yes(text: str, truth: bool, true: Text | None = None, false: Text | None = None) -> Labelled:
@@ -238,9 +255,8 @@ def log_lines(rng: random.Random) -> Example:
         text = rng.choice(bad if level == "ERROR" else odd if level == "WARN" else good).format(n=rng.randrange(2, 99))
         service = rng.choice(_SERVICES)
         seen.append((level, service))
-        lines.append(
-            f"2024-03-{rng.randrange(10, 28)}T{rng.randrange(10, 23)}:{10 + i}:0{rng.randrange(9)}Z {level} {service} {text}"
-        )
+        when = f"2024-03-{rng.randrange(10, 28)}T{rng.randrange(10, 23)}:{10 + i}:0{rng.randrange(9)}Z"
+        lines.append(f"{when} {level} {service} {text}")
     errors = sum(level == "ERROR" for level, _ in seen)
     worst = max(levels.index(level) for level, _ in seen)
     names = ("nothing notable", "normal operation", "needs attention", "failure")
@@ -282,9 +298,7 @@ def grades(rng: random.Random) -> Example:
     value = rng.randrange(0, top + 10)
     level = sum(value >= c for c in cuts)
     edges = [0, *cuts]
-    texts = [f"{a} to {b - 1} {unit}" for a, b in zip(edges[:-1], edges[1:], strict=True)] + [
-        f"{cuts[-1]} {unit} or more"
-    ]
+    texts = [f"{a} to {b - 1} {unit}" for a, b in pairwise(edges)] + [f"{cuts[-1]} {unit} or more"]
     filler = rng.choice(
         ("", "The room was quiet. ", "Everyone agreed it was a long day. ", f"{rng.choice(_NAMES)} wrote this down. ")
     )

@@ -194,10 +194,8 @@ def _route(rng: random.Random, topic: Topic) -> Labelled:
     others = rng.sample([t for t in TOPICS if t is not topic], min(count, len(TOPICS)) - 1)
     known = [topic, *others]
     described = rng.random() < 0.65
-    if described and rng.random() < 0.3:
-        names = random_names(rng, len(known))
-    else:
-        names = [rng.choice(t.names) for t in known]
+    hidden = described and rng.random() < 0.3
+    names = random_names(rng, len(known)) if hidden else [rng.choice(t.names) for t in known]
     right = 0
     if rng.random() < 0.12:
         none = rng.choice(NONE_NAMES)

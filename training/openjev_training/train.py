@@ -1,7 +1,8 @@
 """One process that trains phase after phase, keeps a log, and writes the quantised checkpoint and its predictions.
 
-A phase is timed, not counted: the learning rate follows the clock, so that a run ends well within a lease. Nothing is
-asked of the network; the process outlives the shell that started it and can be told of a new length by a file.
+The learning rate follows the clock (a run ends well within a lease) or the tokens, as the plan has it. Nothing is asked
+of the network; the process outlives the shell that started it and can be told of a new length by a file. Started again
+with the same output folder it skips phases that have ended and goes on in the one that has not.
 """
 
 from __future__ import annotations
@@ -15,74 +16,30 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - as PyTorch calls it
 from openjev_server.engine.quantised import FILE_NAME, write_quantised
 from torch import Tensor
 
 from .architecture import Architecture
 from .backbone import Nano, named_tensors
 from .device import DeviceBatch, Runner, candidate_log_probs, to_device
+from .journal import Log, Losses
 from .packing import Batch, Compiled, Encoder, pack
+from .plan import Phase, Settings
 from .prepare import load_measures, load_rows, load_texts
+from .progress import FINISHED, load_progress, save_progress
 from .quantise import quantised
 from .reading import Reader
-from .sampler import PLAIN, SKILLS, Sampler
+from .sampler import MIXTURES, Sampler
 from .warm_start import FRESH, load_warm_start
 
-__all__ = ["Phase", "Settings", "train"]
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """`start` is `warm` (the warm start file) or `continue` (the weights that the phase before left)."""
-
-    name: str
-    seconds: float
-    start: str = "warm"
-    everything: bool = False
-    mixture: str = "skills"
-    rate: float = 5e-4
-    fresh_factor: float = 3.0
-    quantised_tail: float = 0.1
-    """The last share of the phase, in which the weights are rounded as the checkpoint rounds them."""
-    conditioned: float = 0.3
-    """Share of batches that learn the second step."""
-    measure: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    prepared: Path
-    tokenizer: Path
-    warm: Path | None
-    out: Path
-    device: str = "cuda"
-    length: int = 65536
-    workers: int = 14
-    decay: float = 0.1
-    seed: int = 0
-    compiled: bool = True
-    limit: int = 0
-    """At most so many rows and texts; 0 for all. For tests."""
-    max_steps: int = 0
-
-
-class _Log:
-    def __init__(self, path: Path) -> None:
-        self._file, self._begin = path.open("a"), time.time()
-
-    def __call__(self, **values: Any) -> None:
-        line = json.dumps({"t": round(time.time() - self._begin, 1), **values})
-        print(line, flush=True)
-        self._file.write(line + "\n")
-        self._file.flush()
+__all__ = ["losses", "rate_at", "train"]
 
 
 class _Stream(torch.utils.data.IterableDataset[Batch]):
@@ -108,6 +65,8 @@ class _Stream(torch.utils.data.IterableDataset[Batch]):
             batch, left = pack(drawn, self._settings.length, noise, self._encoder, shuffle_labels=0.3, stray_noise=0.15)
             yield batch
 
+
+PREDICTIONS = "predictions.jsonl.xz"
 
 EMBEDDING_FACTOR = 0.2
 """Embeddings are stored divided by sqrt(hidden): their values are small beside a step at the full rate."""
@@ -149,6 +108,13 @@ def losses(
     return slot + 0.2 * full + text_weight * text, {"slot": slot, "full": full, "text": text}
 
 
+def _backward(runner: Runner, batch: DeviceBatch, conditioned: bool, done: float) -> dict[str, Tensor]:
+    """Leaves gradients on the parameters; the language loss counts less and less as the phase goes on."""
+    loss, parts = losses(runner, batch, conditioned, 0.4 * (1 - done) + 0.1)
+    torch.autograd.backward(loss)
+    return parts
+
+
 def _seconds(settings: Settings, phase: Phase) -> float:
     """The phase's length, or what `lengths.json` in the output folder says now."""
     file = settings.out / "lengths.json"
@@ -161,9 +127,9 @@ def _seconds(settings: Settings, phase: Phase) -> float:
 
 
 def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
-    """Runs the phases; each leaves OUT/NAME/ with the checkpoint and predictions."""
+    """Runs the phases that have not ended yet; each leaves OUT/NAME/ with the checkpoint and predictions."""
     settings.out.mkdir(parents=True, exist_ok=True)
-    log = _Log(settings.out / "log.jsonl")
+    log = Log(settings.out / "log.jsonl")
     device = torch.device(settings.device)
     torch.manual_seed(settings.seed)
     torch.set_float32_matmul_precision("high")
@@ -176,7 +142,7 @@ def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
         if key not in samplers:
             rows = load_rows(settings.prepared, everything=phase.everything)
             rows = rows[:: max(1, len(rows) // settings.limit)] if settings.limit else rows
-            samplers[key] = Sampler(rows, reader, {"skills": SKILLS, "plain": PLAIN}[phase.mixture])
+            samplers[key] = Sampler(rows, reader, MIXTURES[phase.mixture])
             log(
                 event="data",
                 rows=len(rows),
@@ -186,90 +152,103 @@ def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
             )
     # Measuring rows are tokenised beside the training, before CUDA is touched, so that no device waits for it.
     planning = multiprocessing.get_context("fork").Process(target=_plan, args=(settings, measuring), daemon=True)
-    planning.start()
+    if any(phase.measure for phase in phases):
+        planning.start()
     model = Nano(arch).to(device)
     runner = Runner(model, device, compiled=settings.compiled)
+    # A later warm phase must not inherit, in the parameters that have no source, what an earlier one has learned.
+    fresh = {name: value.cpu().clone() for name, value in model.state_dict().items()}
     log(event="model", parameters=sum(p.numel() for p in model.parameters()))
     for number, phase in enumerate(phases):
-        if phase.start == "warm" and settings.warm is not None:
-            load_warm_start(model, settings.warm)
-        _run_phase(settings, phase, runner, samplers[phase.everything, phase.mixture], encoder, number, log)
-        try:
-            _finish(settings, phase, runner, measuring, log, planning)
-        except Exception:  # a failed measurement must not cost the phases that follow on a lent machine
-            log(event="failed", phase=phase.name, error=traceback.format_exc())
+        folder = settings.out / phase.name
+        if (folder / FINISHED).is_file():
+            model.load_state_dict(torch.load(folder / FINISHED, map_location=device, weights_only=True))
+            log(event="skipped", phase=phase.name)
+        else:
+            if phase.start == "warm":
+                model.load_state_dict(fresh)
+                if settings.warm is not None:
+                    load_warm_start(model, settings.warm)
+            _run_phase(settings, phase, runner, samplers[phase.everything, phase.mixture], encoder, number, log)
+            _write(folder, phase, runner.model, log)
+        if phase.measure and not (folder / PREDICTIONS).is_file():
+            try:
+                planning.join()
+                _measure(settings, folder, phase, runner, measuring, log)
+            except Exception:  # a failed measurement must not cost the phases that follow on a lent machine
+                log(event="failed", phase=phase.name, error=traceback.format_exc())
 
 
 def _run_phase(
-    settings: Settings, phase: Phase, runner: Runner, sampler: Sampler, encoder: Encoder, number: int, log: _Log
+    settings: Settings, phase: Phase, runner: Runner, sampler: Sampler, encoder: Encoder, number: int, log: Log
 ) -> None:
     model, device = runner.model, runner.device
-    stream = _Stream(sampler, encoder, settings, settings.seed + 1 + number)
+    optimizer = torch.optim.AdamW(
+        _groups(model, phase, settings.decay), lr=phase.rate, betas=(0.9, 0.95), fused=device.type == "cuda"
+    )
+    file = settings.out / phase.name / "progress.pt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    at = load_progress(file, model, optimizer)
+    first = at.step
+    if first:
+        log(event="resumed", phase=phase.name, step=first, millions=round(at.tokens / 1e6, 2))
+    # A run that goes on draws other rows than the ones it has seen.
+    stream = _Stream(sampler, encoder, settings, settings.seed + 1 + number + 101 * first)
     loader = iter(
         torch.utils.data.DataLoader(
             stream, batch_size=None, num_workers=settings.workers, prefetch_factor=3 if settings.workers else None
         )
     )
-    optimizer = torch.optim.AdamW(
-        _groups(model, phase, settings.decay), lr=phase.rate, betas=(0.9, 0.95), fused=device.type == "cuda"
-    )
-    sums: dict[str, Tensor] = {}
-    rng = random.Random(settings.seed)
-    begin = last = time.time()
-    step = tokens = since = 0
-    waited, length = 0.0, phase.seconds
+    means = Losses()
+    rng = random.Random(settings.seed + first)
+    before, waited = at.seconds, 0.0
+    begin = last = saved = time.time()
+    length = phase.seconds
     model.train()
     while True:
-        if step % 20 == 0:
+        if at.step % 20 == 0:
             length = _seconds(settings, phase)
-        done = (time.time() - begin) / length
-        if done >= 1 or (settings.max_steps and step >= settings.max_steps):
+        done = at.tokens / (phase.millions * 1e6) if phase.millions else at.seconds / length
+        if done >= 1 or (settings.max_steps and at.step >= settings.max_steps):
             break
         for group in optimizer.param_groups:
-            group["lr"] = phase.rate * group["factor"] * rate_at(done, step)
+            group["lr"] = phase.rate * group["factor"] * rate_at(done, at.step)
         asked = time.time()
         packed = next(loader)
         waited += time.time() - asked
-        batch = to_device(packed, device)
         # Both kinds of pass compile in the first steps, outside the timed part.
-        conditioned = rng.random() < phase.conditioned if step >= 3 else step == 1
-        text_weight = 0.4 * (1 - done) + 0.1
-        if done > 1 - phase.quantised_tail:
-            with quantised(model):
-                loss, parts = losses(runner, batch, conditioned, text_weight)
-                loss.backward()
-        else:
-            loss, parts = losses(runner, batch, conditioned, text_weight)
-            loss.backward()
+        compiling = at.step - first < 3
+        conditioned = at.step - first == 1 if compiling else rng.random() < phase.conditioned
+        with quantised(model) if done > 1 - phase.quantised_tail else nullcontext():
+            means.add(_backward(runner, to_device(packed, device), conditioned, done))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        for name, value in parts.items():
-            sums[name] = sums.get(name, torch.zeros((), device=device)) + value.detach()
-        step, since, tokens = step + 1, since + 1, tokens + packed.tokens
-        if step in (1, 2, 3):
+        at.step, at.tokens = at.step + 1, at.tokens + packed.tokens
+        if compiling:
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            log(event="warm", phase=phase.name, step=step, seconds=round(time.time() - begin, 1))
-            if step == 3:
-                begin, tokens, waited = time.time(), 0, 0.0
-        if time.time() - last > 15 or step == 20:
-            means = {name: round(float(value) / since, 4) for name, value in sums.items()}
-            took = time.time() - begin
+            log(event="warm", phase=phase.name, step=at.step, seconds=round(time.time() - begin, 1))
+            begin, waited = time.time(), 0.0
+            if at.step == 3:
+                at.tokens = 0
+        at.seconds = before + time.time() - begin
+        if time.time() - last > 15 or at.step == 20:
             log(
                 event="step",
                 phase=phase.name,
-                step=step,
+                step=at.step,
                 done=round(done, 3),
-                millions=round(tokens / 1e6, 2),
-                rate=round(tokens / max(took, 1e-6)),
-                waited=round(waited / max(took, 1e-6), 3),
-                **means,
+                millions=round(at.tokens / 1e6, 2),
+                rate=round(at.tokens / max(at.seconds, 1e-6)),
+                waited=round(waited / max(at.seconds - before, 1e-6), 3),
+                **means.read(),
             )
-            sums, since, last = {}, 0, time.time()
-    log(
-        event="end", phase=phase.name, step=step, millions=round(tokens / 1e6, 2), seconds=round(time.time() - begin, 1)
-    )
+            last = time.time()
+        if time.time() - saved >= settings.save_seconds:
+            save_progress(file, at, model, optimizer)
+            saved = time.time()
+    log(event="end", phase=phase.name, step=at.step, millions=round(at.tokens / 1e6, 2), seconds=round(at.seconds, 1))
     del loader
 
 
@@ -284,28 +263,25 @@ def _plan(settings: Settings, encoder: Encoder) -> None:
     (settings.out / "jobs.part").rename(settings.out / "jobs.pickle")
 
 
-def _finish(
-    settings: Settings, phase: Phase, runner: Runner, encoder: Encoder, log: _Log, planning: BaseProcess
-) -> None:
-    """Writes the checkpoint, then predicts with the weights as the checkpoint gives them back."""
-    folder = settings.out / phase.name
+def _write(folder: Path, phase: Phase, model: Nano, log: Log) -> None:
+    """The checkpoint as it ships and the exact weights; the phase has ended once the latter are there."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_quantised(folder / FILE_NAME, named_tensors(runner.model), {"phase": phase.name})
-    torch.save(runner.model.state_dict(), folder / "exact.pt")
+    write_quantised(folder / FILE_NAME, named_tensors(model), {"phase": phase.name})
+    torch.save(model.state_dict(), folder / "exact.part")
+    (folder / "exact.part").rename(folder / FINISHED)
+    (folder / "progress.pt").unlink(missing_ok=True)
     log(event="saved", phase=phase.name, bytes=(folder / FILE_NAME).stat().st_size)
-    if not phase.measure:
-        return
+
+
+def _measure(settings: Settings, folder: Path, phase: Phase, runner: Runner, encoder: Encoder, log: Log) -> None:
+    """Predicts with the weights as the checkpoint gives them back."""
     from .predict import answer, write_predictions
 
-    planning.join()
     jobs = pickle.loads((settings.out / "jobs.pickle").read_bytes())
     runner.model.eval()
     with quantised(runner.model):
         records = answer(runner, encoder, jobs, length=settings.length)
-    write_predictions(folder / "predictions.jsonl.xz", records)
-    right = [
-        r.steps[-1].index(max(r.steps[-1])) == r.gold
-        for r in records
-        if r.measure == "held-out" and r.variant == "plain"
-    ]
+    write_predictions(folder / PREDICTIONS, records)
+    plain = [r for r in records if r.measure == "held-out" and r.variant == "plain"]
+    right = [r.steps[-1].index(max(r.steps[-1])) == r.gold for r in plain]
     log(event="measured", phase=phase.name, records=len(records), held_out=round(sum(right) / max(1, len(right)), 4))

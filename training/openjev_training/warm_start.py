@@ -50,7 +50,7 @@ def load_warm_start(model: Nano, path: Path) -> None:
         model.embed.weight.copy_(embeddings / math.sqrt(arch.hidden))
         model.norm.copy_(torch.from_numpy(z["norm"]) * math.sqrt(arch.hidden) * 0.25)
         copied = int(z["n"])
-        for i, layer in enumerate(model.layers):
+        for i, layer in enumerate(model.stack):
             if f"{i}.gate" not in z:
                 layer.n_attention.fill_(0.1)
                 layer.n_out.fill_(0.1)
@@ -69,7 +69,8 @@ def load_warm_start(model: Nano, path: Path) -> None:
             layer.n_attention.fill_(float(z[f"{i}.Ro"]))
             layer.q.weight.copy_(unpermute(from_q4_1(z[f"{i}.q"], (width, arch.hidden)), arch.heads))
             layer.k.weight.copy_(unpermute(from_q4_1(z[f"{i}.k"], (kv, arch.hidden)), arch.kv_heads))
-            layer.v.weight.copy_(from_q4_1(z[f"{i}.v"], (kv, arch.hidden)))
+            if layer.v is not None:
+                layer.v.weight.copy_(from_q4_1(z[f"{i}.v"], (kv, arch.hidden)))
             out = from_q4_1(z[f"{i}.o"], (arch.hidden, width))
             spread = torch.from_numpy(z[f"{i}.Rv"]).view(1, arch.kv_heads, 1, 1)
             out = out.view(arch.hidden, arch.kv_heads, -1, arch.head_dim) * spread
@@ -77,7 +78,7 @@ def load_warm_start(model: Nano, path: Path) -> None:
             # Llama scales scores by 1/8; here the scale is 1, so the query norm carries it.
             layer.q_norm.fill_(float(z[f"{i}.Rq"].mean()) / math.sqrt(arch.head_dim))
             layer.k_norm.fill_(float(z[f"{i}.Rk"].mean()))
-        for i, layer in enumerate(model.layers):
+        for i, layer in enumerate(model.stack):
             if f"{i}.gate" in z:
                 _unit_scale(layer.n_in, [])
                 _unit_scale(layer.n_mlp, [layer.gate, layer.up])

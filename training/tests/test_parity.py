@@ -11,7 +11,7 @@ from openjev_server.canvas.readout import read_out
 from openjev_server.canvas.templates import NANO_LABEL
 from openjev_server.canvas.tokenizer import TextTokenizer
 from openjev_server.engine.loading import load_engine
-from openjev_server.questions import Choice, Noul, Option, Score
+from openjev_server.questions import Choice, Noul, Option, Question, Score, Text
 from openjev_training.backbone import Nano, named_tensors
 from openjev_training.checkpoint import write_checkpoint
 from openjev_training.device import Runner, to_device
@@ -19,17 +19,17 @@ from openjev_training.examples import Example, Labelled, one_hot
 from openjev_training.packing import BLOCK, Encoder, pack
 from openjev_training.quantise import quantised
 
-QUESTIONS = (
+QUESTIONS: tuple[Question, ...] = (
     Noul("a", "Is it urgent?", "needs an answer today", None),
     Choice("b", "Which team?", (Option("billing"), Option("tech", "bugs"), Option("sales"))),
     Score("c", "How happy?", ("sad", "neutral", "happy")),
 )
-STATES = ("I was charged twice.", {"subject": "broken", "body": "the app crashes"})
+STATES: tuple[Text, ...] = ("I was charged twice.", {"subject": "broken", "body": "the app crashes"})
 
 
-def _example(state: object) -> Example:
+def _example(state: Text) -> Example:
     items = tuple(Labelled(q, one_hot(n, 0)) for q, n in zip(QUESTIONS, (2, 3, 3), strict=True))
-    return Example(state, items)  # type: ignore[arg-type]
+    return Example(state, items)
 
 
 def test_packed_training_pass_equals_the_engine(tiny: Nano, shipped: Path, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_packed_training_pass_equals_the_engine(tiny: Nano, shipped: Path, tmp_p
     encoder = Encoder.from_directory(tmp_path, state_limit=None)
     batch, left = pack([encoder.compile(_example(s)) for s in STATES], 4 * BLOCK, np.random.default_rng(0), encoder)
     assert not left
-    wanted = []
+    wanted: list[None] = []
     for state in STATES:
         compiled = compiler.compile(state, QUESTIONS, steps=2)
         for block in compiled.request.blocks:  # the same noise on both sides
