@@ -24,6 +24,7 @@ from openjev_server.canvas import (
     read_out,
 )
 from openjev_server.canvas.prompt import PromptError
+from openjev_server.canvas.templates import canonical_id
 from openjev_server.engine.protocol import Engine, EngineError, EngineResult
 from openjev_server.questions import Choice, Noul, Question
 from openjev_server.settings import Settings
@@ -227,7 +228,7 @@ def seed_template(model: LocalModel, name: str) -> Template:
 
     Raises FixtureError.
     """
-    if name != SEED.id or model.tokenizer.has(TURN):
+    if canonical_id(name) != SEED.id or model.tokenizer.has(TURN):
         return model.template(name)
     bare = replace(SEED, turn_open=(Control("<bos>"),), turn_close=())
     if not model.fits(bare):

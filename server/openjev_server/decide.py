@@ -12,13 +12,14 @@ from openjev_server.admission import Overloaded
 from openjev_server.bundle import ModelBundle
 from openjev_server.calibration import Calibration, choose
 from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compiler, Layout
+from openjev_server.canvas.prompt import PromptError
 from openjev_server.canvas.readout import read_out
 from openjev_server.dispatch import Dispatcher
 from openjev_server.engine.protocol import EngineInfo, EngineResult
 from openjev_server.lengths import least_tokens, surely_longer, texts_of
 from openjev_server.settings import Settings, TokenLimits
 from openjev_server.wire.answer import render_answer, render_response
-from openjev_server.wire.errors import max_tokens_exceeded, overloaded
+from openjev_server.wire.errors import max_tokens_exceeded, overloaded, usage_error
 from openjev_server.wire.models import ModelCatalog
 from openjev_server.wire.overrides import Overrides
 from openjev_server.wire.request import WireRequest
@@ -83,7 +84,7 @@ class Decider:
         """Answers a request; `large` moves its compilation off the event loop.
 
         Raises:
-            WireError: unknown model, too many tokens, or an overloaded server.
+            WireError: unknown model, too many tokens, what the template cannot ask, or an overloaded server.
             EngineError: the engine could not evaluate it.
         """
         model = self._catalog.resolve(request.model)
@@ -122,6 +123,8 @@ class Decider:
             )
         except CanvasTooWide:
             raise max_tokens_exceeded() from None
+        except PromptError as error:  # an owner's template that cannot show this state or these questions
+            raise usage_error(f"Template {self._compiler.template.id} cannot ask this: {error}") from None
         self._check_length(compiled)
         return compiled
 

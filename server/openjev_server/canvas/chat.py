@@ -21,12 +21,24 @@ from openjev_server.canvas.tokenizer import TextTokenizer
 __all__ = ["ChatTemplateError", "ChatTurn", "bound", "chat_turn", "read_chat_template"]
 
 PLACEHOLDER = "OPENJEVMESSAGE"
+PROBE = f"""\
+{PLACEHOLDER} MiXed Case,  two blanks,\ta tab, an accented \u00e9e\u0301 \u00df \u6f22, 12,345 <b>&amp; "it's" \\n `x`
+  {{"data": [1, {{}}]}} {{{{ braces }}}} {{% raw %}} # * _ ~ | $
+
+\r\n
+{PLACEHOLDER}"""
+"""A message that a template which changes case, blanks, line ends, quotes, markup or other letters does not show as
+it is."""
+CHANGES = (
+    "the chat template changes a message's text (case, blanks, lines or characters), and what is asked must reach the "
+    "model as it is; use one that shows the content unchanged, or trimmed at its ends"
+)
 TEMPLATE_FILE = "chat_template.jinja"
 CONFIG_FILE = "tokenizer_config.json"
 
 
 class ChatTemplateError(ValueError):
-    """The checkpoint's chat template cannot be rendered, or does not show the message once."""
+    """The checkpoint's chat template cannot be rendered, or does not show the message once and as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +82,30 @@ def read_chat_template(directory: Path) -> str | None:
 def chat_turn(source: str, tokenizer: TextTokenizer) -> ChatTurn:
     """Renders one user message with a generation prompt. Raises ChatTemplateError."""
     names = _control_names(tokenizer)
-    pieces = _rendered(source, tokenizer, PLACEHOLDER).split(PLACEHOLDER)
+    alone = _rendered(source, tokenizer, PLACEHOLDER)
+    pieces = alone.split(PLACEHOLDER)
+    if len(pieces) == 1 and PLACEHOLDER.casefold() in alone.casefold():
+        raise ChatTemplateError(CHANGES)
     if len(pieces) != 2:
         raise ChatTemplateError(f"the chat template shows a message {len(pieces) - 1} times, not once")
+    before, after = pieces
+    if _rendered(source, tokenizer, PROBE) != before + PROBE + after:
+        raise ChatTemplateError(CHANGES)
     return ChatTurn(
-        before=_parts(pieces[0], names),
-        after=_parts(pieces[1], names),
-        trims=f" {PLACEHOLDER} " not in _rendered(source, tokenizer, f" {PLACEHOLDER} "),
+        before=_parts(before, names),
+        after=_parts(after, names),
+        trims=_trims(source, tokenizer, before, after),
         hash=hashlib.blake2b(source.encode(), digest_size=6).hexdigest(),
     )
+
+
+def _trims(source: str, tokenizer: TextTokenizer, before: str, after: str) -> bool:
+    """Whether blanks around a message are lost, all or none. Raises ChatTemplateError."""
+    blanks = " \n\t "
+    shown = _rendered(source, tokenizer, f"{blanks}{PLACEHOLDER}{blanks}")
+    if shown not in (whole := f"{before}{blanks}{PLACEHOLDER}{blanks}{after}", f"{before}{PLACEHOLDER}{after}"):
+        raise ChatTemplateError("the chat template strips a part of the blanks around a message, not all or none")
+    return shown != whole
 
 
 def bound(template: Template, turn: ChatTurn) -> Template:

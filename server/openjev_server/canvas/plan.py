@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from openjev_server.canvas.render import render, render_question
-from openjev_server.canvas.schema import Schema
+from openjev_server.canvas.schema import Schema, schema_of
 from openjev_server.canvas.template import Spelling, Template
 from openjev_server.canvas.tokenizer import TextTokenizer
 from openjev_server.canvas.trie import Trie, differing_columns
 from openjev_server.engine.protocol import Int32
+from openjev_server.questions import Noul
 
 __all__ = ["ISOLATED_KEY", "BlockPlan", "CanvasTooWide", "Field", "FieldReadout", "Planner"]
 
@@ -131,6 +132,11 @@ class Planner:
         if fields:
             blocks.append(self._shared(fields))
         return tuple(blocks)
+
+    def least_grouped_width(self) -> int:
+        """Tokens of a shared canvas that holds a yes/no field with a short key, and nothing else."""
+        field = self._grouped_field(schema_of(Noul("q1", None)), 0, None)
+        return self._round(len(self._head) + len(field.tokens) + len(self._close) + len(self._tail))
 
     def _grouped_field(self, schema: Schema, place: int, own: str | None) -> Field:
         key = f"q{place + 1}" if own is None else own

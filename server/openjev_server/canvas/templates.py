@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from openjev_server.canvas.chat import ChatTemplateError, bound, chat_turn
+from openjev_server.canvas.plan import Planner
 from openjev_server.canvas.template import LABEL, Control, Form, Keys, Noise, Spelling, Template
 from openjev_server.canvas.template_file import SUFFIXES, TemplateFileError, read_template
 from openjev_server.canvas.tokenizer import TextTokenizer
@@ -17,6 +19,7 @@ __all__ = [
     "SEED",
     "TEMPLATES",
     "UnknownTemplate",
+    "canonical_id",
     "is_template_file",
     "template_for",
 ]
@@ -163,27 +166,26 @@ TEMPLATES = {template.id: template for template in (NANO_LABEL, OPENJEV_LITERAL,
 _AUTO: tuple[Template, ...] = (NANO_LABEL, OPENJEV_LITERAL)
 
 
+_SHORT = {template.name: template.id for template in TEMPLATES.values()}
+"""A name without its version stands for the one that is shipped."""
+
+
+def canonical_id(name: str) -> str:
+    """`seed-1` for `seed`: what a template's name means; anything else as it is."""
+    return _SHORT.get(name, name)
+
+
 def is_template_file(name: str) -> bool:
     """Whether a template's name is the path of a file."""
     return name.endswith(SUFFIXES)
 
 
 def template_for(tokenizer: TextTokenizer, name: str = "auto", *, chat: str | None = None) -> Template:
-    """The template of this id or file, or with `auto` the first whose control tokens the tokenizer has.
+    """The template of this id, name or file, or with `auto` the first whose control tokens the tokenizer has.
 
     `chat` is the checkpoint's chat template, which then writes the turns. Raises UnknownTemplate.
     """
-    if name == "auto":
-        candidates = _AUTO
-    elif is_template_file(name):
-        try:
-            candidates = (read_template(Path(name), TEMPLATES),)
-        except TemplateFileError as error:
-            raise UnknownTemplate(str(error)) from error
-    elif name in TEMPLATES:
-        candidates = (TEMPLATES[name],)
-    else:
-        raise UnknownTemplate(f"unknown template {name!r}; known: auto, {', '.join(sorted(TEMPLATES))}, or a file")
+    candidates = _candidates(name)
     if chat is not None and any(template.turn_open for template in candidates):
         try:
             turn = chat_turn(chat, tokenizer)
@@ -195,7 +197,34 @@ def template_for(tokenizer: TextTokenizer, name: str = "auto", *, chat: str | No
         if template.spelling is Spelling.LABEL:
             missing += [token for token in ("<true>", "<false>", "<o0>", "<o254>") if not tokenizer.has(token)]
         if not missing:
+            if is_template_file(name):
+                _check_grouped_width(template, tokenizer, name)
             return template
     if name != "auto":
         raise UnknownTemplate(f"template {name!r} needs tokens that the tokenizer lacks: {', '.join(missing)}")
     raise UnknownTemplate(f"no template of {', '.join(t.id for t in candidates)} fits the tokenizer's control tokens")
+
+
+def _candidates(name: str) -> tuple[Template, ...]:
+    if name == "auto":
+        return _AUTO
+    if is_template_file(name):
+        try:
+            return (read_template(Path(name), TEMPLATES | {short: TEMPLATES[id_] for short, id_ in _SHORT.items()}),)
+        except TemplateFileError as error:
+            raise UnknownTemplate(str(error)) from error
+    if canonical_id(name) in TEMPLATES:
+        return (TEMPLATES[canonical_id(name)],)
+    raise UnknownTemplate(
+        f"unknown template {name!r}; known: auto, {', '.join(sorted(TEMPLATES))}, these without the version, or a file"
+    )
+
+
+def _check_grouped_width(template: Template, tokenizer: TextTokenizer, name: str) -> None:
+    """A width that no field fits would give every question a canvas of its own, and wider than it says."""
+    needed = Planner(tokenizer, template, max_width=sys.maxsize).least_grouped_width()
+    if template.grouped_width < needed:
+        raise UnknownTemplate(
+            f"{name}: grouped_width {template.grouped_width} is too small: a canvas with one yes/no field takes "
+            f"{needed} tokens"
+        )

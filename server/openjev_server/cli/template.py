@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from openjev_server.cli.failure import failed
 from openjev_server.cli.flags import Layout, Model, Revision, Steps, settings_from
 
 if TYPE_CHECKING:
-    from openjev_server.canvas.drawing import Drawing
+    from openjev_server.canvas.drawing import Drawing, Piece
     from openjev_server.questions import Question
 
 __all__ = ["app"]
@@ -21,6 +22,7 @@ template = typer.Typer(help="Show what a model is shown.", no_args_is_help=True)
 app.add_typer(template, name="template")
 
 PLACEHOLDER = "(the state)"
+STYLES = {"text": "", "control": "cyan", "slot": "bold green"}
 
 
 @template.command("list")
@@ -55,7 +57,9 @@ def list_templates(*, model: Model = None, revision: Revision = None) -> None:
 @template.command()
 def show(
     *,
-    name: Annotated[str, typer.Argument(help="Id of a template, `auto`, or a template file.")],
+    name: Annotated[
+        str, typer.Argument(help="Id of a template (the version may be left out), `auto`, or a template file.")
+    ],
     questions: Annotated[Path, typer.Option(help="JSON: questions by id, or a whole request.")],
     state: Annotated[str | None, typer.Option(help="File of the state (.json is parsed); - reads stdin.")] = None,
     model: Model = None,
@@ -63,7 +67,10 @@ def show(
     layout: Layout = None,
     steps: Steps = None,
 ) -> None:
-    """Print the prompt and the canvases that questions become, slots marked with their candidate tokens."""
+    """Print the prompt and the canvases that questions become.
+
+    Control tokens stand in « », slots with their candidate tokens in [[ ]]. Such marks in a text have a backslash.
+    """
     settings = settings_from(model=model, model_revision=revision, layout=layout, steps=steps, template=name)
     from openjev_server.bundle import ModelNotFound, load_bundle, resolve_model
     from openjev_server.canvas.compile import CanvasTooWide, Compiler
@@ -83,7 +90,8 @@ def show(
         request = parse_request(
             {"model": bundle.id, "state": shown, "questions": file.questions}, unknown_fields="reject"
         )
-        compiled = Compiler(bundle.tokenizer, bundle.template).compile(
+        compiler = Compiler(bundle.tokenizer, bundle.template)
+        compiled = compiler.compile(
             request.state, request.questions, layout=CanvasLayout(settings.layout), steps=settings.steps
         )
     except (ModelNotFound, InputError, WireError, PromptError, CanvasTooWide) as error:
@@ -92,7 +100,7 @@ def show(
     _print(
         f"{bundle.template.id} ({bundle.template.hash}), {settings.layout}, {settings.steps} steps",
         _named(request.questions, asked),
-        drawn(compiled, bundle.tokenizer),
+        drawn(compiled, compiler.tokenizer),
     )
 
 
@@ -106,16 +114,22 @@ def _print(title: str, names: list[str], drawing: Drawing) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from openjev_server.canvas.drawing import LEGEND
+
     console = Console(highlight=False)
 
-    def text(*parts: Any) -> None:
+    def show(*parts: Any) -> None:
         console.print(Text.assemble(*parts), soft_wrap=True)
 
-    text((title, "bold"))
-    text((f"\n--- shared by all questions: {drawing.state_tokens} tokens", "dim"))
-    text(drawing.state)
+    def draw(pieces: Sequence[Piece]) -> None:
+        show(*((piece.text, STYLES[piece.kind]) for piece in pieces))
+
+    show((title, "bold"))
+    show((LEGEND, "dim"))
+    show((f"\n--- shared by all questions: {drawing.state_tokens} tokens", "dim"))
+    draw(drawing.state)
     for name, block in zip(names, drawing.blocks, strict=True):
-        text((f"\n--- {name}: {block.suffix_tokens} tokens", "dim"))
-        text(block.suffix)
-        text((f"\n--- canvas of {name}: {block.canvas_tokens} tokens, {block.slots} slots in [[ ]]", "dim"))
-        text(*((f"[[{p.text}]]", "bold green") if p.slot else p.text for p in block.canvas))
+        show((f"\n--- {name}: {block.suffix_tokens} tokens", "dim"))
+        draw(block.suffix)
+        show((f"\n--- canvas of {name}: {block.canvas_tokens} tokens, {block.slots} slots", "dim"))
+        draw(block.canvas)

@@ -24,13 +24,13 @@ def bundle() -> ModelBundle:
 
 @pytest.fixture(scope="session")
 def serve(bundle: ModelBundle) -> Serve:
-    """`with serve(engine, setting=...) as running`: a server of its own, stopped at the end."""
+    """`with serve(engine, model=..., setting=...) as running`: a server of its own, stopped at the end."""
 
     @contextlib.contextmanager
-    def serving(engine: FakeEngine | None = None, **changes: Any) -> Iterator[Running]:
+    def serving(engine: FakeEngine | None = None, *, model: ModelBundle = bundle, **changes: Any) -> Iterator[Running]:
         settings = Settings(**{"port": 0, "drain_timeout_s": 5, **changes})
         engine = engine or FakeEngine()
-        app = create_app(engine, settings, bundle)
+        app = create_app(engine, settings, model)
         listener = bind(settings.host, settings.port)
         server = server_for(app, settings)
         url = url_of(listener)

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 from app_support import BODY, NOUL, Running, Serve
 from openjev_server.app import create_app
-from openjev_server.bundle import ModelBundle
+from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
 from openjev_server.engine.fake import FAKE_INFO, FakeEngine
 from openjev_server.engine.protocol import EngineError, EngineRequest, NonFiniteLogits
 from openjev_server.settings import Settings
@@ -314,3 +315,24 @@ def test_the_app_answers_in_process_without_a_lifespan(bundle: ModelBundle) -> N
         return response
 
     assert asyncio.run(scenario()).status_code == 200
+
+
+def test_what_an_owners_template_cannot_ask_is_refused(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    shown = "{% for f in fields %}{{ f.question }} {{ f.criteria }} {{ f.allowed }}{% endfor %}"
+    file.write_text(f'base = "nano-literal"\nname = "own"\nprompt = "{{{{ document.strip() }}}}{shown}"\n')
+    model = load_bundle(resolve_model("nano"), template=str(file))
+    with serve(model=model) as running:
+        assert running.ask(BODY).status_code == 200
+        refused = running.ask(BODY | {"state": {"message": "no text"}})
+        assert refused.status_code == 400
+        assert "Template own-1 cannot ask this" in refused.json()["detail"]["message"]
+
+
+def test_a_field_wider_than_a_shared_canvas_is_answered_alone(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('base = "nano-literal"\nname = "own"\ngrouped_width = 16\n')
+    long = {"type": "choice", "criteria": {f"{i} {'a long name of an option ' * 4}": None for i in range(3)}}
+    questions = {"urgent": NOUL, "which": long, "again": NOUL}
+    with serve(model=load_bundle(resolve_model("nano"), template=str(file))) as running:
+        assert running.ask(BODY | {"questions": questions}, openjev_layout="grouped").status_code == 200

@@ -91,6 +91,46 @@ def test_a_chat_template_that_cannot_be_used_is_named(gemma: TextTokenizer, chat
         template_for(gemma, chat=chat)
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "content | upper",
+        "content | lower",
+        "content | title",
+        "content | replace('  ', ' ')",
+        "content.split() | join(' ')",
+        "content.splitlines() | join('\\n')",
+        "content | replace('\\r\\n', '\\n')",
+        "content | replace('\\n\\n', '\\n')",
+        "content | replace('\\t', ' ')",
+        "content | escape",
+        "content | striptags",
+        "content | tojson",
+        "content | replace('\\\\', '')",
+        "content | truncate(40)",
+        "content | indent(2)",
+        "content | wordwrap(20)",
+        "content.encode('ascii', 'ignore').decode()",
+    ],
+)
+def test_a_chat_template_that_changes_the_text_is_refused(gemma: TextTokenizer, shown: str) -> None:
+    changing = "{% set content = messages[0]['content'] %}{{ bos_token }}<|turn>{{ " + shown + " }}<turn|>"
+    with pytest.raises(UnknownTemplate, match="changes a message's text") as refused:
+        template_for(gemma, chat=changing)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["lstrip", "rstrip", "strip(' ')"])
+def test_a_chat_template_that_strips_a_part_of_the_blanks_is_refused(gemma: TextTokenizer, method: str) -> None:
+    call = method if method.endswith(")") else f"{method}()"
+    with pytest.raises(ChatTemplateError, match="not all or none"):
+        chat_turn("<|turn>{{ messages[0]['content']." + call + " }}<turn|>", gemma)
+
+
+def test_a_chat_template_without_trimming_keeps_blanks(gemma: TextTokenizer) -> None:
+    assert not chat_turn("<|turn>{{ messages[0]['content'] }}<turn|>", gemma).trims
+
+
 def test_where_a_directory_keeps_it(tmp_path: Path) -> None:
     assert read_chat_template(tmp_path) is None
     config = tmp_path / "tokenizer_config.json"

@@ -24,7 +24,7 @@ from openjev_server.canvas import (
     read_out,
     template_for,
 )
-from openjev_server.canvas.drawing import drawn
+from openjev_server.canvas.drawing import Kind, drawn, plain
 from openjev_server.canvas.template_file import TemplateFileError, read_template
 from openjev_server.canvas.trie import Trie
 from openjev_server.engine.protocol import BlockResult, EngineResult
@@ -41,10 +41,10 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 def snapshot(compiled: CompiledRequest, tokenizer: TextTokenizer) -> str:
     drawing = drawn(compiled, tokenizer)
-    lines = [f"== state, {drawing.state_tokens} tokens", drawing.state]
+    lines = [f"== state, {drawing.state_tokens} tokens", plain(drawing.state)]
     for block in drawing.blocks:
-        lines += [f"== suffix, {block.suffix_tokens} tokens", block.suffix]
-        lines += [f"== canvas, {block.canvas_tokens} tokens, {block.slots} slots", block.plain()]
+        lines += [f"== suffix, {block.suffix_tokens} tokens", plain(block.suffix)]
+        lines += [f"== canvas, {block.canvas_tokens} tokens, {block.slots} slots", plain(block.canvas)]
     return "\n".join(lines) + "\n"
 
 
@@ -59,6 +59,19 @@ def test_prompt_and_canvas_are_as_recorded(gemma: TextTokenizer, name: str, layo
         path.write_text(text, encoding="utf-8")
         pytest.fail(f"{path.name} was absent and is recorded now")
     assert text == path.read_text(encoding="utf-8")
+
+
+def test_a_text_that_looks_like_a_control_token_or_a_slot_is_told_from_one(gemma: TextTokenizer) -> None:
+    compiler = Compiler(gemma, template_for(gemma, "openjev-literal", chat=GEMMA_CHAT))
+    said = "<turn|>\n«<eos>» [[yes|no]]\x1b[2J"
+    drawing = drawn(compiler.compile(said, [Choice("c", None, (Option("<|turn>"), Option("b")))]), compiler.tokenizer)
+    shown = plain(drawing.state)
+    assert shown == "«<bos>»«<|turn>»user\n<turn|>\n\\«<eos>\\» \\[[yes|no\\]]\\x1b[2J"
+    assert [piece.text for piece in drawing.state if piece.kind is Kind.CONTROL] == ["«<bos>»", "«<|turn>»"]
+    (block,) = drawing.blocks
+    assert plain(block.suffix).endswith('- "<|turn>"\n- "b"«<turn|>»\n«<|turn>»model\n')
+    assert plain(block.canvas).startswith("«<|channel>»thought\n«<channel|>»")
+    assert all(piece.text.startswith("[[") == (piece.kind is Kind.SLOT) for piece in block.canvas)
 
 
 def test_the_seeds_canvas_is_256_wide_and_all_of_it_shared_noise(gemma: TextTokenizer) -> None:
@@ -87,12 +100,12 @@ def test_a_shared_canvas_takes_fields_until_it_is_full(gemma: TextTokenizer) -> 
     counts = [len([r for r in compiled.readouts if r.block == number]) for number in range(len(blocks))]
     first = 0
     for block, count in zip(drawing.blocks, counts, strict=True):
-        text = drawing.state + block.suffix
+        text = plain(drawing.state) + plain(block.suffix)
         assert text.count('"message"') == 1
         for number in range(40):
             shown = first <= number < first + count
             assert (f'"question_number_{number}"\n' in text) is shown
-            assert (f'"question_number_{number}":' in block.plain()) is shown
+            assert (f'"question_number_{number}":' in plain(block.canvas)) is shown
         first += count
     assert first == 40
     # One field more would not have fitted.

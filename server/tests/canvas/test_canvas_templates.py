@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from pathlib import Path
 
 import pytest
 from openjev_server import canvas
@@ -9,12 +10,18 @@ from openjev_server.canvas import (
     NANO_LABEL,
     NANO_LITERAL,
     OPENJEV_LITERAL,
+    SEED,
     TEMPLATES,
+    Compiler,
+    Layout,
+    Template,
     TextTokenizer,
     UnknownTemplate,
     template_for,
 )
 from openjev_server.canvas.cache import WeightedCache
+from openjev_server.canvas.templates import canonical_id
+from openjev_server.questions import Noul
 from tokenizers import Tokenizer, models
 
 
@@ -31,6 +38,39 @@ def test_the_tokenizer_picks_its_template(nano: TextTokenizer, gemma: TextTokeni
     bare = TextTokenizer(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
     with pytest.raises(UnknownTemplate, match="no template"):
         template_for(bare)
+
+
+def test_a_name_without_its_version_is_the_shipped_one(
+    nano: TextTokenizer, gemma: TextTokenizer, tmp_path: Path
+) -> None:
+    for name, short in (("seed-1", "seed"), ("openjev-literal-1", "openjev-literal")):
+        assert template_for(gemma, short) is template_for(gemma, name)
+    for name, short in (("nano-label-v1", "nano-label"), ("nano-literal-1", "nano-literal")):
+        assert template_for(nano, short) is template_for(nano, name)
+    assert canonical_id("auto") == "auto"
+    path = tmp_path / "own.toml"
+    path.write_text('base = "seed"\nname = "own"\n')
+    assert dataclasses.replace(template_for(gemma, str(path)), name="seed") == SEED
+
+
+@pytest.mark.parametrize(("base", "needed"), [("openjev-literal", 32), ("seed", 256), ("nano-label", 10)])
+def test_a_grouped_width_that_fits_no_field_is_refused(
+    nano: TextTokenizer, gemma: TextTokenizer, tmp_path: Path, base: str, needed: int
+) -> None:
+    tokenizer = nano if base.startswith("nano") else gemma
+    path = tmp_path / "own.toml"
+
+    def template(width: int) -> Template:
+        path.write_text(f'base = "{base}"\nname = "own"\ngrouped_width = {width}\n')
+        return template_for(tokenizer, str(path))
+
+    with pytest.raises(
+        UnknownTemplate, match=f"own.toml: grouped_width {needed - 1} is too small: .* {needed} tokens$"
+    ):
+        template(needed - 1)
+    question = Noul("late", None)
+    compiled = Compiler(tokenizer, template(needed)).compile("x", [question], layout=Layout.GROUPED)
+    assert compiled.request.blocks[0].canvases.shape[1] == needed
 
 
 def test_every_parameter_is_in_the_hash() -> None:

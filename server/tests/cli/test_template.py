@@ -36,18 +36,20 @@ def released(tmp_path: Path) -> Path:
 
 
 def test_show_marks_the_slots_of_every_canvas(run: Run, questions: str, released: Path) -> None:
-    done = run("template", "show", "seed-1", "--questions", questions, "--model", str(released), "--layout", "grouped")
+    done = run("template", "show", "seed", "--questions", questions, "--model", str(released), "--layout", "grouped")
     assert done.returncode == 0, done.stderr
     assert '<document>\n{"note": "here"}\n</document>' in done.stdout
     assert '"late":[[ true| false]],\n"who": "[[' in done.stdout
     assert "256 tokens" in done.stdout
+    assert done.stdout.startswith("seed-1 (")
+    assert "</fields>«<turn|>»\n«<|turn>»model" in done.stdout
 
 
 def test_show_takes_the_template_that_fits(run: Run, questions: str) -> None:
     done = run("template", "show", "auto", "--questions", questions, "--steps", "1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("nano-label-v1 (")
-    assert '{"answer": [[<o0>|<o1>]]}' in done.stdout
+    assert '{"answer": [[«<o0>»|«<o1>»]]}' in done.stdout
 
 
 def test_list_says_what_fits(run: Run, released: Path) -> None:
