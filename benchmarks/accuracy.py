@@ -3,7 +3,8 @@
 Asks the first rows of every task (`task, type, state, instructions, criteria, gold`, one JSON object a line, xz) and
 compares with the majority class: the most frequent right answer of the same rows. With --url a running server is asked
 through the SDK, one row a request; with --in-process the engine itself, many rows a call. The result is written as
-JSON; --card puts it as a table into a model card, and --from takes an earlier result in place of measuring.
+JSON; --card puts it as a table into a model card, and --from takes an earlier result in place of measuring. Only top
+answers count here: how honest the probabilities are is measured where the calibration is fitted (`training`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-__all__ = ["Answer", "Result", "Row", "TaskResult", "fill_card", "first_rows", "summarise"]
+__all__ = ["Result", "Row", "TaskResult", "fill_card", "first_rows", "summarise"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "accuracy.json"
@@ -47,14 +48,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    value: Any
-    """The likeliest answer, of the gold's kind; None when the request was refused."""
-    probability: float
-    """Its probability."""
-
-
-@dataclass(frozen=True, slots=True)
 class TaskResult:
     task: str
     type: str
@@ -62,8 +55,6 @@ class TaskResult:
     accuracy: float
     majority: float
     """Accuracy of always giving the most frequent right answer of these rows."""
-    confidence: float
-    """Mean probability of the answers given."""
     refused: int
     """Rows that got no answer; they count as wrong."""
 
@@ -77,8 +68,8 @@ class Result:
     tasks: tuple[TaskResult, ...]
 
 
-Ask = Callable[[Sequence[Row]], tuple[str, list[Answer]]]
-"""Rows to the fingerprint of what answered, and one answer each."""
+Ask = Callable[[Sequence[Row]], tuple[str, list[Any]]]
+"""Rows to the fingerprint of what answered, and each one's likeliest answer, of the gold's kind; None when refused."""
 
 
 def first_rows(path: Path, limit: int) -> list[Row]:
@@ -96,35 +87,32 @@ def first_rows(path: Path, limit: int) -> list[Row]:
     return rows
 
 
-def summarise(rows: Sequence[Row], answers: Sequence[Answer]) -> tuple[TaskResult, ...]:
+def summarise(rows: Sequence[Row], answers: Sequence[Any]) -> tuple[TaskResult, ...]:
     """One result per task, sorted by name."""
     pairs = list(zip(rows, answers, strict=True))
     results = []
     for task in sorted({row.task for row in rows}):
         mine = [(row, answer) for row, answer in pairs if row.task == task]
-        given = [answer.probability for _, answer in mine if answer.value is not None]
         results.append(
             TaskResult(
                 task=task,
                 type=mine[0][0].type,
                 rows=len(mine),
-                accuracy=sum(answer.value == row.gold for row, answer in mine) / len(mine),
+                accuracy=sum(answer == row.gold for row, answer in mine) / len(mine),
                 majority=Counter(row.gold for row, _ in mine).most_common(1)[0][1] / len(mine),
-                confidence=sum(given) / len(given) if given else 0.0,
-                refused=len(mine) - len(given),
+                refused=sum(answer is None for _, answer in mine),
             )
         )
     return tuple(results)
 
 
-def means(tasks: Sequence[TaskResult]) -> Iterator[tuple[str, int, float, float, float]]:
-    """Type, tasks, and the means over its tasks of accuracy, majority and confidence; all tasks last."""
+def means(tasks: Sequence[TaskResult]) -> Iterator[tuple[str, int, float, float]]:
+    """Type, tasks, and the means over its tasks of accuracy and majority; all tasks last."""
     groups = [(kind, [t for t in tasks if t.type == kind]) for kind in ("choice", "noul", "score")]
     for name, group in [*groups, ("all", list(tasks))]:
         if group:
-            columns = ([t.accuracy for t in group], [t.majority for t in group], [t.confidence for t in group])
-            accuracy, majority, confidence = (sum(column) / len(group) for column in columns)
-            yield name, len(group), accuracy, majority, confidence
+            accuracy, majority = (sum(column) for column in ((t.accuracy for t in group), (t.majority for t in group)))
+            yield name, len(group), accuracy / len(group), majority / len(group)
 
 
 def fill_card(card: str, result: Result) -> str:
@@ -136,34 +124,31 @@ def fill_card(card: str, result: Result) -> str:
     lines = [
         f"`{result.fingerprint}`, {result.through}, the first {result.rows_per_task} rows of each task at most.",
         "",
-        "| task | type | rows | accuracy | majority class | mean probability of the answer |",
-        "|---|---|---:|---:|---:|---:|",
+        "| task | type | rows | accuracy | majority class |",
+        "|---|---|---:|---:|---:|",
     ]
+    lines += [f"| {t.task} | {t.type} | {t.rows} | {t.accuracy:.3f} | {t.majority:.3f} |" for t in result.tasks]
     lines += [
-        f"| {t.task} | {t.type} | {t.rows} | {t.accuracy:.3f} | {t.majority:.3f} | {t.confidence:.3f} |"
-        for t in result.tasks
-    ]
-    lines += [
-        f"| **mean of {count} tasks** | {kind} | | **{accuracy:.3f}** | {majority:.3f} | {confidence:.3f} |"
-        for kind, count, accuracy, majority, confidence in means(result.tasks)
+        f"| **mean of {count} tasks** | {kind} | | **{accuracy:.3f}** | {majority:.3f} |"
+        for kind, count, accuracy, majority in means(result.tasks)
     ]
     if refused := sum(task.refused for task in result.tasks):
         lines += ["", f"{refused} rows were refused and count as wrong."]
     return "\n".join([before + BEGIN, *lines, END + after])
 
 
-def ask_server(url: str, api_key: str | None, concurrency: int, rows: Sequence[Row]) -> tuple[str, list[Answer]]:
+def ask_server(url: str, api_key: str | None, concurrency: int, rows: Sequence[Row]) -> tuple[str, list[Any]]:
     """One request per row, several at a time."""
     from openjev_sdk import BadRequestError, Client, Options
 
     with Client(url, api_key, timeout=120) as client:
 
-        def ask(row: Row) -> tuple[str, Answer]:
+        def ask(row: Row) -> tuple[str, Any]:
             try:
                 decision = client.decide(row.state, {"q": row.question}, options=Options(decimals=6))
             except BadRequestError as error:
                 print(f"{row.task}: {error}", file=sys.stderr)
-                return "", Answer(None, 0.0)
+                return "", None
             return decision.fingerprint or decision.model, _from_wire(decision.raw["answers"]["q"])
 
         with ThreadPoolExecutor(concurrency) as pool:
@@ -171,16 +156,14 @@ def ask_server(url: str, api_key: str | None, concurrency: int, rows: Sequence[R
     return next((name for name, _ in done if name), ""), [answer for _, answer in done]
 
 
-def _from_wire(answer: Mapping[str, Any]) -> Answer:
+def _from_wire(answer: Mapping[str, Any]) -> Any:
     match answer["type"]:
         case "noul":
-            yes = answer["noul"]
-            return Answer(yes >= 0.5, max(yes, 1 - yes))
+            return answer["noul"] >= 0.5
         case "choice":
-            return Answer(answer["choice"], answer["probabilities"][answer["choice"]])
+            return answer["choice"]
         case _:
-            level = max(answer["probabilities"], key=answer["probabilities"].__getitem__)
-            return Answer(int(level), answer["probabilities"][level])
+            return int(max(answer["probabilities"], key=answer["probabilities"].__getitem__))
 
 
 def in_process(model: str, device: str, dtype: str, steps: int, token_budget: int) -> Ask:
@@ -210,7 +193,7 @@ def in_process(model: str, device: str, dtype: str, steps: int, token_budget: in
         f"{engine.info.dtype}/{calibration.hash}"
     )
 
-    def ask(rows: Sequence[Row]) -> tuple[str, list[Answer]]:
+    def ask(rows: Sequence[Row]) -> tuple[str, list[Any]]:
         requests = [
             parse_request(
                 {"model": bundle.id, "state": row.state, "questions": {"q": dict(row.question)}},
@@ -233,7 +216,7 @@ def in_process(model: str, device: str, dtype: str, steps: int, token_budget: in
     return ask
 
 
-def measure(rows: Sequence[Row], ask: Ask, batch: int, console: Console) -> tuple[str, list[Answer]]:
+def measure(rows: Sequence[Row], ask: Ask, batch: int, console: Console) -> tuple[str, list[Any]]:
     """All answers, and the fingerprint of what gave them; progress on stderr."""
     fingerprint, answers = "", []
     with Progress(console=console, transient=True) as progress:
@@ -248,10 +231,10 @@ def measure(rows: Sequence[Row], ask: Ask, batch: int, console: Console) -> tupl
 
 def show(result: Result, console: Console) -> None:
     table = Table("task", "type", title=f"{result.fingerprint} ({result.through})", box=None)
-    for column in ("rows", "accuracy", "majority", "probability", "refused"):
+    for column in ("rows", "accuracy", "majority", "refused"):
         table.add_column(column, justify="right")
     for t in result.tasks:
-        numbers = (f"{t.accuracy:.3f}", f"{t.majority:.3f}", f"{t.confidence:.3f}")
+        numbers = (f"{t.accuracy:.3f}", f"{t.majority:.3f}")
         table.add_row(t.task, t.type, str(t.rows), *numbers, str(t.refused) if t.refused else "")
     table.add_section()
     for kind, count, *columns in means(result.tasks):
