@@ -50,11 +50,11 @@ def test_in_process_answers_are_of_the_golds_kind() -> None:
     ask = in_process("nano", "cpu", "float32", 1, 16_384)
     rows = [
         row("a", "noul", True),
-        Row("b", "choice", "A cat.", {"type": "choice", "instructions": "?", "criteria": {"cat": None, "car": None}}, "cat"),
+        Row("b", "choice", "A cat.", {"type": "choice", "instructions": "?", "criteria": {"cat": None, "x": None}}, 0),
         Row("c", "score", "A cat sat.", {"type": "score", "instructions": "How?", "criteria": ["bad", "good"]}, 1),
     ]  # fmt: skip
     fingerprint, (yes, option, level) = ask(rows)
     assert fingerprint.startswith("openjev-nano-1@")
     assert isinstance(yes, bool)
-    assert option in {"cat", "car"}
+    assert option in {"cat", "x"}
     assert (level in {0, 1}, isinstance(level, bool)) == (True, False)
