@@ -169,7 +169,6 @@ def _from_wire(answer: Mapping[str, Any]) -> Any:
 def in_process(model: str, device: str, dtype: str, steps: int, token_budget: int) -> Ask:
     """Loads the checkpoint; every call of the result is one call of the engine. Answers as the server's, unrounded."""
     from openjev_server.bundle import load_bundle, resolve_model
-    from openjev_server.calibration import choose, read_calibrations
     from openjev_server.canvas.compile import Compiler, Layout
     from openjev_server.canvas.readout import read_out
     from openjev_server.engine.loading import load_engine
@@ -181,13 +180,7 @@ def in_process(model: str, device: str, dtype: str, steps: int, token_budget: in
     bundle = load_bundle(directory)
     engine = load_engine(directory, device=device, dtype=dtype, token_budget=token_budget)
     compiler = Compiler(bundle.tokenizer, bundle.template)
-    calibrations = read_calibrations(
-        directory,
-        template=bundle.template.id,
-        template_hash=bundle.template.hash,
-        weights_hash=engine.info.weights_hash,
-    )
-    calibration = choose(calibrations, Layout.ISOLATED, steps)
+    calibration = bundle.calibrations(engine.info).choose(Layout.ISOLATED, steps)
     fingerprint = (
         f"{bundle.id}@{engine.info.weights_hash}/{bundle.template.id}/{Layout.ISOLATED}/{steps}/"
         f"{engine.info.dtype}/{calibration.hash}"

@@ -24,6 +24,8 @@ class Options:
     """Noise replicas to average."""
     decimals: int | None = None
     """Decimals of probabilities, scores and confidences, 2 to 6."""
+    calibration: Literal["on", "off"] | None = None
+    """`off`: probabilities as the model gives them, also where the host has a calibration."""
 
     def headers(self) -> dict[str, str]:
         """The request headers for what is set."""
@@ -32,5 +34,6 @@ class Options:
             "OpenJev-Steps": self.steps,
             "OpenJev-Replicas": self.replicas,
             "OpenJev-Decimals": self.decimals,
+            "OpenJev-Calibration": self.calibration,
         }
         return {name: str(value) for name, value in values.items() if value is not None}

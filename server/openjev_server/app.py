@@ -70,7 +70,7 @@ def app_around(admission: Dispatcher, info: EngineInfo, settings: Settings, bund
         bundle: tokenizer and template of their checkpoint.
     """
     decider = decider_for(bundle, admission, info, settings)
-    listing, description = decider.catalog.listing(), openapi()
+    listing, description = decider.catalog.listing(decider.calibrations.listing()), openapi()
 
     async def models(_request: Request) -> Response:
         return json_response(listing)

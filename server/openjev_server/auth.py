@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["ApiKey", "bearer_token", "is_accepted", "parse_api_keys"]
+__all__ = ["ApiKey", "bearer_token", "is_accepted", "key_of", "parse_api_keys"]
 
 NAME = re.compile(r"[A-Za-z0-9_.@-]+")
 KEY = re.compile(r"[\x21-\x7e]+")
@@ -66,6 +66,11 @@ def bearer_token(authorization: str | None) -> str | None:
 
 def is_accepted(token: str, keys: Sequence[ApiKey]) -> bool:
     """Whether the token is one of the keys; takes the same time whichever, and however close."""
+    return key_of(token, keys) is not None
+
+
+def key_of(token: str, keys: Sequence[ApiKey]) -> ApiKey | None:
+    """The key that the token is, if it is one; takes the same time whichever, and however close."""
     digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
     matches = [hmac.compare_digest(digest, key.digest) for key in keys]
-    return any(matches)
+    return keys[matches.index(True)] if any(matches) else None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from openjev_server.calibration import Calibration, read_calibrations
+from openjev_server.calibration import Calibrations, Running, find_calibrations
+from openjev_server.calibration.files import Released
+from openjev_server.calibration.find import AUTO
 from openjev_server.canvas.chat import ChatTemplateError, read_chat_template
 from openjev_server.canvas.template import Template
-from openjev_server.canvas.templates import UnknownTemplate, template_for
+from openjev_server.canvas.templates import UnknownTemplate, shipped_hash, template_for
 from openjev_server.canvas.tokenizer import TextTokenizer
 from openjev_server.engine.config import BackboneConfig, ConfigError
-from openjev_server.hub import HUB_ID, HubError, commit_of, download
+from openjev_server.engine.protocol import EngineInfo
+from openjev_server.hub import HUB_ID, HubError, commit_of, download, repository_of
 
 __all__ = [
     "EMBEDDED_MODEL",
@@ -28,6 +30,7 @@ EMBEDDED_MODEL = "nano"
 EMBEDDED_DIRECTORY = Path(__file__).parent / "models" / EMBEDDED_MODEL
 EMBEDDED_ID = "openjev-nano-1"
 TOKENIZER_FILE = "tokenizer.json"
+UNQUANTISED = frozenset({"bfloat16", "float32"})
 
 
 class ModelNotFound(ValueError):
@@ -44,11 +47,18 @@ class ModelBundle:
     tokenizer: TextTokenizer
     template: Template
 
-    def calibrations(self, weights_hash: str) -> Mapping[tuple[str, int], Calibration]:
-        """What was fitted for these weights under this template, by (layout, steps). Raises CalibrationError."""
-        return read_calibrations(
-            self.directory, template=self.template.id, template_hash=self.template.hash, weights_hash=weights_hash
+    def calibrations(self, info: EngineInfo, *, setting: str = AUTO, adapter: str | None = None) -> Calibrations:
+        """What applies to the loaded weights under this template; see `find_calibrations` for `setting`.
+
+        `adapter` is what was merged into them, if anything. Raises CalibrationError.
+        """
+        repository, commit = repository_of(self.directory), commit_of(self.directory)
+        unchanged = adapter is None and info.dtype in UNQUANTISED
+        released = Released(model=repository, revision=commit) if repository and commit and unchanged else None
+        running = Running(
+            self.template.id, self.template.hash, info.weights_hash, shipped_hash(self.template), released
         )
+        return find_calibrations(setting, self.directory, running)
 
 
 def resolve_model(name: str, *, revision: str = "auto") -> Path:

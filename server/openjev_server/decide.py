@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from openjev_server.admission import Overloaded
 from openjev_server.bundle import ModelBundle
-from openjev_server.calibration import Calibration, choose
+from openjev_server.calibration import IDENTITY, UNCALIBRATED, Calibration, Calibrations, mark
+from openjev_server.calibration.prior import PRIOR_SUFFIX, PriorCorrection
 from openjev_server.canvas.compile import CanvasTooWide, CompiledRequest, Compiler, Layout
 from openjev_server.canvas.prompt import PromptError
 from openjev_server.canvas.readout import read_out
 from openjev_server.dispatch import Dispatcher
 from openjev_server.engine.protocol import EngineInfo, EngineResult
 from openjev_server.lengths import least_tokens, surely_longer, texts_of
+from openjev_server.questions import Question
 from openjev_server.settings import Settings, TokenLimits
 from openjev_server.wire.answer import render_answer, render_response
 from openjev_server.wire.errors import max_tokens_exceeded, overloaded, usage_error
@@ -42,7 +44,8 @@ class Decision:
     """What produced it: `<model>@<weights>/<template>/<layout>/<steps>/<dtype>/<calibration>`; steps as `2x8` where
     they were run with 8 noise replicas."""
     calibration: str
-    """Hash of the calibration that was applied; `none` where there is none for this layout and number of steps."""
+    """Which calibration was applied, see `calibration.mark`; `none` where there is none for this layout and number of
+    steps, or these types of questions. With `+prior` where answers were corrected by earlier ones."""
     queue_ms: float
     model_ms: float
 
@@ -64,24 +67,34 @@ class Decider:
         info: EngineInfo,
         limits: TokenLimits,
         retry_after_s: int = 1,
-        calibrations: Mapping[tuple[str, int], Calibration] | None = None,
+        calibrations: Calibrations | None = None,
+        prior: PriorCorrection | None = None,
     ) -> None:
-        """`calibrations` by (layout, steps); an answer under other settings stays as it was read."""
+        """An answer for which there is no calibration stays as it was read; `prior` None corrects nothing."""
         self._compiler = compiler
         self._admission = admission
         self._catalog = catalog
         self._info = info
         self._limits = limits
         self._retry_after_s = retry_after_s
-        self._calibrations = calibrations or {}
+        self._calibrations = calibrations or Calibrations()
+        self._prior = prior
 
     @property
     def catalog(self) -> ModelCatalog:
         """The names it answers to."""
         return self._catalog
 
-    async def decide(self, request: WireRequest, overrides: Overrides, *, large: bool = False) -> Decision:
-        """Answers a request; `large` moves its compilation off the event loop.
+    @property
+    def calibrations(self) -> Calibrations:
+        """What it applies."""
+        return self._calibrations
+
+    async def decide(
+        self, request: WireRequest, overrides: Overrides, *, large: bool = False, client: str = ""
+    ) -> Decision:
+        """Answers a request; `large` moves its compilation off the event loop, `client` is whose earlier answers may
+        correct it.
 
         Raises:
             WireError: unknown model, too many tokens, what the template cannot ask, or an overloaded server.
@@ -93,20 +106,26 @@ class Decider:
             result = await self._admission.submit(compiled.request)
         except Overloaded:
             raise overloaded(self._retry_after_s) from None
-        many = len(request.questions) > INLINE_QUESTIONS
-        body = await off_the_loop(lambda: self._answer(request, compiled, result, model, overrides), large=many)
-        calibration = self._calibration(overrides).hash
-        return Decision(body, self.fingerprint(overrides), calibration, result.queue_ms, result.model_ms)
+        many = len(request.questions) > INLINE_QUESTIONS or self._prior is not None
+        body = await off_the_loop(lambda: self._answer(request, compiled, result, model, overrides, client), large=many)
+        calibration = self._mark(request.questions, overrides)
+        fingerprint = f"{self._fingerprint(overrides)}/{calibration}"
+        return Decision(body, fingerprint, calibration, result.queue_ms, result.model_ms)
 
-    def fingerprint(self, overrides: Overrides) -> str:
-        """What would answer under these settings, in printable ASCII."""
+    def _fingerprint(self, overrides: Overrides) -> str:
+        """What would answer under these settings, in printable ASCII, but for the calibration."""
         weights = f"{quote(self._catalog.concrete)}@{self._info.weights_hash}"
         steps = str(overrides.steps) if overrides.replicas == 1 else f"{overrides.steps}x{overrides.replicas}"
         how = f"{self._compiler.template.id}/{overrides.layout}/{steps}"
-        return f"{weights}/{how}/{self._info.dtype}/{self._calibration(overrides).hash}"
+        return f"{weights}/{how}/{self._info.dtype}"
 
     def _calibration(self, overrides: Overrides) -> Calibration:
-        return choose(self._calibrations, overrides.layout, overrides.steps)
+        return self._calibrations.choose(overrides.layout, overrides.steps) if overrides.calibrated else IDENTITY
+
+    def _mark(self, questions: Sequence[Question], overrides: Overrides) -> str:
+        if not overrides.calibrated:
+            return UNCALIBRATED
+        return mark(self._calibration(overrides), questions) + (PRIOR_SUFFIX if self._prior is not None else "")
 
     def _compile(self, request: WireRequest, overrides: Overrides) -> CompiledRequest:
         if least_tokens(request) > self._limits.total:
@@ -147,19 +166,22 @@ class Decider:
         result: EngineResult,
         model: str,
         overrides: Overrides,
+        client: str,
     ) -> dict[str, Any]:
         calibration = self._calibration(overrides)
-        answers = {
-            question.id: render_answer(
-                question, calibration.apply(question, probabilities.tolist()), decimals=overrides.decimals
-            )
-            for question, probabilities in zip(request.questions, read_out(compiled, result), strict=True)
-        }
+        answers = {}
+        for question, read in zip(request.questions, read_out(compiled, result), strict=True):
+            probabilities = calibration.apply(question, read.tolist())
+            if self._prior is not None and overrides.calibrated:
+                how = f"{overrides.layout}/{overrides.steps}/{overrides.replicas}"
+                probabilities = self._prior.apply(client, how, question, probabilities)
+            answers[question.id] = render_answer(question, probabilities, decimals=overrides.decimals)
         return render_response(model, answers, compiled.usage)
 
 
 def decider_for(bundle: ModelBundle, dispatcher: Dispatcher, info: EngineInfo, settings: Settings) -> Decider:
     """Everything in front of `dispatcher`, whose engines say `info`. Raises CalibrationError."""
+    prior = PriorCorrection(window=settings.prior_window, memory_bytes=settings.prior_memory_bytes)
     return Decider(
         Compiler(bundle.tokenizer, bundle.template),
         dispatcher,
@@ -167,5 +189,6 @@ def decider_for(bundle: ModelBundle, dispatcher: Dispatcher, info: EngineInfo, s
         info=info,
         limits=settings.token_limits(info.device),
         retry_after_s=settings.retry_after_s,
-        calibrations=bundle.calibrations(info.weights_hash),
+        calibrations=bundle.calibrations(info, setting=settings.calibration, adapter=settings.adapter),
+        prior=prior if settings.prior_correction else None,
     )

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from openjev_server.bundle import ModelBundle, ModelNotFound, load_bundle, resolve_adapter, resolve_model
-from openjev_server.calibration.files import FILE_NAME as CALIBRATION_FILE
-from openjev_server.calibration.files import CalibrationError
+from openjev_server.calibration import CalibrationError
 from openjev_server.canvas.chat import read_chat_template
 from openjev_server.canvas.compile import Compiler
 from openjev_server.checkpoint import open_engine
@@ -140,6 +139,9 @@ def unsafe_settings(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             topic, Status.note, "allow_overrides is on: a request may take 8 steps and 8 replicas, many times the work"
         )
+    if settings.prior_correction and public and not settings.api_keys:
+        text = "prior_correction without keys: how one client's states come out changes the answers of the others"
+        yield Finding(topic, Status.unsafe, text)
     if settings.unknown_fields == "ignore":
         yield Finding(topic, Status.note, "unknown_fields is ignore: a misspelt field of a request goes unnoticed")
 
@@ -171,7 +173,7 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
     yield from remarks
     yield _loaded(bundle, engine, time.perf_counter() - started, held)
     yield _turns(bundle)
-    yield from _calibrated(bundle, engine)
+    yield _calibrated(bundle, engine, settings)
     yield from _asked(engine, bundle, directory, record_reference=record_reference)
     limit = settings.token_limits(engine.info.device).prompt
     if limit > engine.info.max_positions:
@@ -262,20 +264,24 @@ def _loaded(bundle: ModelBundle, engine: Engine, seconds: float, held: int | Non
     return Finding("checkpoint", Status.ok, text, data)
 
 
-def _calibrated(bundle: ModelBundle, engine: Engine) -> Iterator[Finding]:
+def _calibrated(bundle: ModelBundle, engine: Engine, settings: Settings) -> Finding:
+    """Which answers are calibrated, by what, or why none are."""
     topic = "calibration"
     try:
-        found = bundle.calibrations(engine.info.weights_hash)
+        found = bundle.calibrations(engine.info, setting=settings.calibration, adapter=settings.adapter)
     except CalibrationError as error:
-        yield Finding(topic, Status.broken, str(error))
-        return
-    fitted = [f"{layout} {steps} step{'s' if steps > 1 else ''}" for layout, steps in sorted(found)]
-    if fitted:
-        yield Finding(topic, Status.ok, f"fitted for {', '.join(fitted)}", {"fitted": fitted})
-    elif (bundle.directory / CALIBRATION_FILE).is_file():
-        yield Finding(topic, Status.note, f"{CALIBRATION_FILE} is for other weights or another template: ignored")
-    else:
-        yield Finding(topic, Status.note, "none: probabilities are as the model gives them")
+        return Finding(topic, Status.broken, str(error))
+    listing = found.listing()
+    if not found.entries:
+        text = f"none, probabilities are as the model gives them: {listing['reason']}"
+        return Finding(topic, Status.note, text, listing)
+    entries = [
+        f"{entry['layout']} {entry['steps']} step{'s' if entry['steps'] > 1 else ''} ({', '.join(entry['types'])}) "
+        f"{entry['hash']}, fitted on {entry['fitted_on']}"
+        for entry in listing["entries"]
+    ]
+    note = "" if found.note is None else f"; {found.note}"
+    return Finding(topic, Status.ok, f"{found.source}: {'; '.join(entries)}{note}", listing)
 
 
 def _asked(engine: Engine, bundle: ModelBundle, directory: Path, *, record_reference: bool) -> Iterator[Finding]:

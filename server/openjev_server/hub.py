@@ -15,7 +15,7 @@ import httpx
 
 from openjev_server.engine.released import PINNED_REVISIONS
 
-__all__ = ["HUB_ID", "HubError", "commit_of", "download"]
+__all__ = ["HUB_ID", "HubError", "commit_of", "download", "repository_of"]
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -57,6 +57,13 @@ def commit_of(directory: Path) -> str | None:
     """The commit that a directory of the hub's cache holds; None for any other directory."""
     here = directory.parent.name == "snapshots" and directory.parent.parent.name.startswith("models--")
     return directory.name if here else None
+
+
+def repository_of(directory: Path) -> str | None:
+    """OWNER/NAME of what a directory of the hub's cache holds; None for any other directory."""
+    if commit_of(directory) is None:
+        return None
+    return directory.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
 
 
 def _chosen(hub_id: str, revision: str) -> str | None:

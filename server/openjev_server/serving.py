@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 
 from openjev_server.app import app_around, create_app
 from openjev_server.bundle import ModelBundle, load_bundle, resolve_model
+from openjev_server.calibration import CalibrationError, refuse_other_template
 from openjev_server.checkpoint import CannotLoad, load_checkpoint
 from openjev_server.fleet.plan import engine_devices, engine_specs, fleet_limits
 from openjev_server.fleet.process import EngineSpec, ProcessEnded
@@ -50,7 +51,8 @@ def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         progress: called with the name of every tensor as it is loaded.
 
     Raises:
-        CannotServe: unsafe settings, an address that cannot be bound, or a checkpoint that cannot be loaded.
+        CannotServe: unsafe settings, an address that cannot be bound, or a checkpoint that cannot be loaded, or a
+            calibration that was fitted for another.
         ModelNotFound: the model's name leads to no checkpoint.
     """
     check_exposure(settings)
@@ -59,6 +61,7 @@ def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> 
             directory = resolve_model(settings.model, revision=settings.model_revision)
             _say(f"OpenJev loads {settings.model} …")
             bundle = load_bundle(directory, template=settings.template)
+            refuse_other_template(settings.calibration, bundle.template.id, bundle.template.hash)
             if devices := engine_devices(settings):
                 specs = engine_specs(settings, devices, directory)
                 with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
@@ -70,7 +73,7 @@ def serve(settings: Settings, progress: Callable[[str], None] | None = None) -> 
             if not app.state.drained:
                 _leave(status)
             return status
-    except CannotLoad as error:
+    except (CannotLoad, CalibrationError) as error:
         raise CannotServe(str(error)) from error
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

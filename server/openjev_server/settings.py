@@ -82,10 +82,20 @@ class Settings(BaseSettings):
     template: str = "auto"
     """Id of the canvas template, or a template file; `auto` takes the one that fits the checkpoint's tokenizer."""
 
+    calibration: str = "auto"
+    """`auto`: the checkpoint's own calibration, or one that OpenJev ships for it; `off`; or a file, which must have
+    been fitted for these weights and this template."""
+    prior_correction: bool = False
+    """Whether answers are corrected by how earlier ones to the same question came out, for each API key by itself."""
+    prior_window: int = Field(default=256, ge=1, le=65_536)
+    """Answers to a question that count for that, the newest ones."""
+    prior_memory_bytes: int = Field(default=16 * MIB, ge=64 * 1024)
+    """Memory for such answers; the questions that were asked longest ago are forgotten."""
+
     unknown_fields: Literal["reject", "ignore"] = "reject"
     """What an unknown top-level field of a request leads to: 400, or nothing."""
     allow_overrides: bool = True
-    """Whether `OpenJev-*` request headers may change layout, steps, replicas and decimals."""
+    """Whether `OpenJev-*` request headers may change layout, steps, replicas and decimals, and turn calibration off."""
     accept_pinned_models: bool = True
     """Whether the original's version ids (`jev-1.13.0`) are accepted and echoed."""
 

@@ -75,6 +75,35 @@ def evaluate(checkpoint: Folder, prepared: Folder, out: Path, rows: int = 300, t
 
 
 @app.command()
+def calibrate(predictions: Path, checkpoint: Folder, out: Path) -> None:
+    """Fits the checkpoint's calibration on held-out predictions of its training run; writes it into the checkpoint."""
+    from openjev_server.bundle import load_bundle
+    from openjev_server.engine.loading import weights_hash
+
+    from .calibrate import write_calibration
+    from .predict import read_predictions
+
+    bundle = load_bundle(checkpoint)
+    report = write_calibration(
+        checkpoint,
+        read_predictions(predictions),
+        model=bundle.id,
+        template=bundle.template,
+        weights_hash=weights_hash(checkpoint),
+        fitted_on="held-out tasks, answered by the same training run before it saw them",
+    )
+    out.write_text(json.dumps(_rounded(report), indent=1) + "\n")
+
+
+@app.command()
+def calibrate_seed(recorded: Path, jev: Path, directory: Folder, out: Path) -> None:
+    """Fits the shipped calibration of the released DiffusionGemma on the seed's recorded numbers (two fixtures)."""
+    from .shipped_calibration import write_shipped
+
+    out.write_text(json.dumps(write_shipped(recorded, jev, directory), indent=1) + "\n")
+
+
+@app.command()
 def baseline(embedding: Folder, prepared: Folder, out: Path, rows: int = 300) -> None:
     """Measures a sentence embedding (a BERT directory) by cosine between text and options."""
     from .baselines import Embedder, embedding_records

@@ -1,17 +1,17 @@
 """Calibration of answers: what to fit, how to apply it, and the files it is shipped in."""
 
-from openjev_server.calibration.files import CalibrationError, choose, read_calibrations
-from openjev_server.calibration.fit import fit_temperature
-from openjev_server.calibration.protocol import IDENTITY, Calibration, Identity
-from openjev_server.calibration.temperature import TemperatureScaling
+from openjev_server.calibration.files import CalibrationError
+from openjev_server.calibration.find import Calibrations, Running, find_calibrations, refuse_other_template
+from openjev_server.calibration.protocol import IDENTITY, UNCALIBRATED, Calibration, mark
 
 __all__ = [
     "IDENTITY",
+    "UNCALIBRATED",
     "Calibration",
     "CalibrationError",
-    "Identity",
-    "TemperatureScaling",
-    "choose",
-    "fit_temperature",
-    "read_calibrations",
+    "Calibrations",
+    "Running",
+    "find_calibrations",
+    "mark",
+    "refuse_other_template",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from openjev_server.canvas.chat import ChatTemplateError, bound, chat_turn
@@ -21,6 +22,7 @@ __all__ = [
     "UnknownTemplate",
     "canonical_id",
     "is_template_file",
+    "shipped_hash",
     "template_for",
 ]
 
@@ -173,6 +175,16 @@ _SHORT = {template.name: template.id for template in TEMPLATES.values()}
 def canonical_id(name: str) -> str:
     """`seed-1` for `seed`: what a template's name means; anything else as it is."""
     return _SHORT.get(name, name)
+
+
+def shipped_hash(template: Template) -> str | None:
+    """Hash of a template with the turn markup that it has before a checkpoint's chat template is put in; None for one
+    that is not among the shipped ones."""
+    own = TEMPLATES.get(template.id)
+    if own is None:
+        return None
+    markup = {name: getattr(own, name) for name in ("turn_open", "turn_close", "canvas_head", "chat", "trim")}
+    return replace(template, **markup).hash
 
 
 def is_template_file(name: str) -> bool:

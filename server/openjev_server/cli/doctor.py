@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openjev_server.cli.flags import Adapter, Device, Dtype, Model, Revision, Template, Threads, Weights, settings_from
+from openjev_server.cli.flags import (
+    Adapter,
+    Calibration,
+    Device,
+    Dtype,
+    Model,
+    Revision,
+    Template,
+    Threads,
+    Weights,
+    settings_from,
+)
 
 if TYPE_CHECKING:
     from openjev_server.doctor import Report
@@ -33,6 +44,7 @@ def doctor(
     record: Annotated[
         bool, typer.Option("--record", help="Write this machine's answers as the checkpoint's reference.")
     ] = False,
+    calibration: Calibration = None,
     template: Template = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -48,6 +60,7 @@ def doctor(
     given = {
         "model": model,
         "host": host,
+        "calibration": calibration,
         "template": template,
         "device": device,
         "dtype": dtype,

@@ -17,6 +17,7 @@ __all__ = [
     "ENGINE",
     "ENGINE_FLAGS",
     "Adapter",
+    "Calibration",
     "Decimals",
     "Device",
     "Dtype",
@@ -58,7 +59,7 @@ FLAGS = {"model_revision": "revision"}
 """Settings whose flag has a shorter name."""
 ANSWER_FLAGS = ("layout", "steps", "replicas", "decimals")
 """What may be chosen for each request."""
-ENGINE_FLAGS = ("template", "device", "dtype", "threads", "weights", "adapter", "model_revision")
+ENGINE_FLAGS = ("calibration", "template", "device", "dtype", "threads", "weights", "adapter", "model_revision")
 """What is chosen when a checkpoint is loaded."""
 ENGINE = "Engine"
 ANSWERS = "Answers"
@@ -77,6 +78,12 @@ Replicas = Annotated[
 ]
 Decimals = Annotated[
     int | None, typer.Option(min=2, max=6, help="Decimals of every number. Default: 2.", rich_help_panel=ANSWERS)
+]
+Calibration = Annotated[
+    str | None,
+    typer.Option(
+        help="A calibration file, or off. Default: what fits the checkpoint, if anything.", rich_help_panel=ANSWERS
+    ),
 ]
 Template = Annotated[
     str | None,

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Source] = {
     "serve": _own("serve"),
     "ask": _own("ask"),
     "doctor": _own("doctor"),
+    "calibrate": _own("calibrate"),
     "export": _own("export"),
     "template": _own("template"),
     "selftest": _own("selftest"),

@@ -10,6 +10,7 @@ from openjev_server.cli.failure import failed
 from openjev_server.cli.flags import (
     ENGINE,
     Adapter,
+    Calibration,
     Decimals,
     Device,
     Dtype,
@@ -66,6 +67,7 @@ def serve(
     steps: Steps = None,
     replicas: Replicas = None,
     decimals: Decimals = None,
+    calibration: Calibration = None,
     template: Template = None,
     device: Device = None,
     dtype: Dtype = None,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from openjev_server.auth import ApiKey, bearer_token, is_accepted
-from openjev_server.http.constants import API_PREFIX
+from openjev_server.auth import ApiKey, bearer_token, key_of
+from openjev_server.http.constants import API_PREFIX, CLIENT
 from openjev_server.http.responses import error_response
 from openjev_server.wire.errors import WireError, missing_key, wrong_key
 
@@ -24,14 +24,15 @@ class AuthenticationMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(API_PREFIX):
-            error = self._refusal(Headers(scope=scope).get("authorization"))
-            if error is not None:
-                await error_response(error)(scope, receive, send)
+            found = self._key(Headers(scope=scope).get("authorization"))
+            if isinstance(found, WireError):
+                await error_response(found)(scope, receive, send)
                 return
+            scope.setdefault("state", {})[CLIENT] = found.digest.hex()
         await self.app(scope, receive, send)
 
-    def _refusal(self, authorization: str | None) -> WireError | None:
+    def _key(self, authorization: str | None) -> ApiKey | WireError:
         token = bearer_token(authorization)
         if token is None:
             return missing_key()
-        return None if is_accepted(token, self.keys) else wrong_key()
+        return key_of(token, self.keys) or wrong_key()

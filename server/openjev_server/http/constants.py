@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "API_PREFIX",
     "CALIBRATION_HEADER",
+    "CLIENT",
     "EXPOSED_HEADERS",
     "FINGERPRINT_HEADER",
     "GZIP_LEVEL",
@@ -20,6 +21,9 @@ CALIBRATION_HEADER = "x-openjev-calibration"
 SERVER_TIMING_HEADER = "server-timing"
 EXPOSED_HEADERS = (REQUEST_ID_HEADER, FINGERPRINT_HEADER, CALIBRATION_HEADER, SERVER_TIMING_HEADER, "retry-after")
 """What a browser's script may read of a cross-origin answer."""
+
+CLIENT = "openjev_client"
+"""Under this name the scope's state says whose key a request came with."""
 
 GZIP_LEVEL = 5
 

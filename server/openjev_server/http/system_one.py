@@ -10,7 +10,7 @@ from starlette.responses import Response
 from openjev_server.decide import Decider, Decision, off_the_loop
 from openjev_server.engine.protocol import EngineError
 from openjev_server.http.body import read_body
-from openjev_server.http.constants import CALIBRATION_HEADER, FINGERPRINT_HEADER, INLINE_BODY_BYTES
+from openjev_server.http.constants import CALIBRATION_HEADER, CLIENT, FINGERPRINT_HEADER, INLINE_BODY_BYTES
 from openjev_server.http.disconnect import unless_disconnected
 from openjev_server.http.responses import json_response
 from openjev_server.http.timing import record_timing
@@ -55,7 +55,8 @@ class SystemOne:
         parsed = await off_the_loop(lambda: self._parse(request, raw), large=large)
         overrides = parse_overrides(request.headers, self._defaults, allowed=self._settings.allow_overrides)
         try:
-            return await self._decider.decide(parsed, overrides, large=large)
+            client = request.scope.get("state", {}).get(CLIENT, "")
+            return await self._decider.decide(parsed, overrides, large=large, client=client)
         except EngineError as error:
             # Whoever reads the log needs the cause; whoever asked can only try again.
             logger.exception("The engine failed on a request")

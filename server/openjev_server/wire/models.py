@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,8 +35,9 @@ class ModelCatalog:
             return name
         raise errors.unknown_model(name)
 
-    def listing(self) -> dict[str, Any]:
-        """`GET /v1/models`: the dialect's list, and the same names as an OpenAI model list beside it."""
+    def listing(self, calibration: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """`GET /v1/models`: the dialect's list, beside it the same names as an OpenAI model list, and what calibrates
+        the model's probabilities."""
         described = {
             self.concrete: self.description,
             **dict.fromkeys(ALIASES, f"Answered by {self.concrete}"),
@@ -49,4 +51,5 @@ class ModelCatalog:
             ],
             "object": "list",
             "data": [{"id": name, "object": "model", "created": created, "owned_by": "openjev"} for name in names],
+            **({} if calibration is None else {"calibration": dict(calibration)}),
         }

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from openjev_server.wire.overrides import DECIMALS, REPLICAS, STEPS
+from openjev_server.wire.overrides import CALIBRATION, DECIMALS, REPLICAS, STEPS
 from openjev_server.wire.response import ErrorModel, ListingModel, ResponseModel
 from openjev_server.wire.schema import RequestModel
 
@@ -90,7 +90,8 @@ def openapi() -> dict[str, Any]:
                     "schema": {"type": "string"},
                 },
                 "Calibration": {
-                    "description": "Hash of the calibration that was applied; none: probabilities as they were read",
+                    "description": "Hash of the calibration that was applied, with :noul behind it where only yes/no "
+                    "answers are calibrated, and +prior under prior correction; none: probabilities as they were read",
                     "schema": {"type": "string"},
                 },
             },
@@ -105,6 +106,7 @@ def _systemone() -> dict[str, Any]:
         _header("OpenJev-Steps", _range(STEPS)),
         _header("OpenJev-Replicas", _range(REPLICAS)),
         _header("OpenJev-Decimals", _range(DECIMALS)),
+        _header("OpenJev-Calibration", {"type": "string", "enum": list(CALIBRATION)}),
     ]
     operation["requestBody"] = {"required": True, "content": _content(RequestModel)}
     headers = operation["responses"]["200"]["headers"]

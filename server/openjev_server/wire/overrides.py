@@ -8,17 +8,19 @@ from typing import Literal, cast, get_args
 
 from openjev_server.wire import errors
 
-__all__ = ["DECIMALS", "REPLICAS", "STEPS", "LayoutName", "Overrides", "parse_overrides"]
+__all__ = ["CALIBRATION", "DECIMALS", "REPLICAS", "STEPS", "LayoutName", "Overrides", "parse_overrides"]
 
 LayoutName = Literal["isolated", "grouped"]
 STEPS = range(1, 9)
 REPLICAS = range(1, 9)
 DECIMALS = range(2, 7)
+CALIBRATION = ("on", "off")
 
 _LAYOUT_HEADER = "OpenJev-Layout"
 _STEPS_HEADER = "OpenJev-Steps"
 _REPLICAS_HEADER = "OpenJev-Replicas"
 _DECIMALS_HEADER = "OpenJev-Decimals"
+_CALIBRATION_HEADER = "OpenJev-Calibration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Overrides:
     steps: int = 2
     replicas: int = 1
     decimals: int = 2
+    calibrated: bool = True
+    """False: probabilities as the model gives them, also where there is a calibration."""
 
 
 def parse_overrides(headers: Mapping[str, str], defaults: Overrides, *, allowed: bool) -> Overrides:
@@ -46,12 +50,20 @@ def parse_overrides(headers: Mapping[str, str], defaults: Overrides, *, allowed:
         return value
 
     layout, steps, replicas, decimals = map(asked, (_LAYOUT_HEADER, _STEPS_HEADER, _REPLICAS_HEADER, _DECIMALS_HEADER))
+    calibration = asked(_CALIBRATION_HEADER)
     return Overrides(
         layout=_layout(layout.lower()) if layout else defaults.layout,
         steps=_number(_STEPS_HEADER, steps, STEPS) if steps else defaults.steps,
         replicas=_number(_REPLICAS_HEADER, replicas, REPLICAS) if replicas else defaults.replicas,
         decimals=_number(_DECIMALS_HEADER, decimals, DECIMALS) if decimals else defaults.decimals,
+        calibrated=_switch(calibration.lower()) if calibration else defaults.calibrated,
     )
+
+
+def _switch(value: str) -> bool:
+    if value not in CALIBRATION:
+        raise errors.invalid_header(_CALIBRATION_HEADER, f"must be one of: {', '.join(CALIBRATION)}.")
+    return value == "on"
 
 
 def _layout(value: str) -> LayoutName:

@@ -102,9 +102,33 @@ class OpenAIModel(_Closed):
     owned_by: str
 
 
+class CalibratedModel(_Closed):
+    """Answers that are calibrated: for these types, in this layout and at this number of steps."""
+
+    layout: str
+    steps: int
+    types: list[Literal["choice", "noul", "score"]]
+    hash: str
+    fitted_on: str
+
+
+class CalibrationModel(_Closed):
+    """What calibrates the probabilities of this server; `none`: they are as the model gives them."""
+
+    status: Literal["fitted", "none"]
+    source: str | None = None
+    note: str | None = None
+    reason: str | None = None
+    template: str | None = None
+    template_hash: str | None = None
+    weights_hash: str | None = None
+    entries: list[CalibratedModel] = []
+
+
 class ListingModel(_Closed):
     """The models, and beside them the same list in OpenAI's form."""
 
     models: list[ListedModel]
     object: Literal["list"] = "list"
     data: list[OpenAIModel] = []
+    calibration: CalibrationModel | None = None

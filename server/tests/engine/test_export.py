@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from openjev_server.bundle import EMBEDDED_MODEL, load_bundle, resolve_model
-from openjev_server.calibration import read_calibrations
 from openjev_server.canvas.compile import CompiledRequest, Compiler, Layout
 from openjev_server.engine.export import ExportError, export
 from openjev_server.engine.loading import load_engine
@@ -107,11 +106,9 @@ def test_our_engine_opens_it_too(exported: Path, engines: tuple[Engine, Engine])
 
 def test_the_calibration_goes_along(exported: Path, engines: tuple[Engine, Engine]) -> None:
     def read(directory: Path, engine: Engine) -> dict[tuple[str, int], str]:
-        template = load_bundle(directory).template
-        calibrations = read_calibrations(
-            directory, template=template.id, template_hash=template.hash, weights_hash=engine.info.weights_hash
-        )
-        return {key: calibration.hash for key, calibration in calibrations.items()}
+        entries = load_bundle(directory).calibrations(engine.info).entries
+        assert entries
+        return {key: calibration.hash for key, calibration in entries.items()}
 
     assert read(exported, engines[1]) == read(EMBEDDED, engines[0])
 
