@@ -122,7 +122,7 @@ def test_a_question_keeps_what_it_was_made_of() -> None:
 
 
 def test_options_ride_in_headers_and_only_when_set() -> None:
-    all_set = Options(layout="grouped", steps=3, replicas=2, decimals=6)
+    all_set = Options(layout="grouped", steps=3, replicas=2, decimals=6, calibration="off")
     request = sent("s", {"q": Noul("?")}, options=all_set).requests[0]
     switches = {name: value for name, value in request.headers.items() if name.startswith("openjev-")}
     assert switches == {
@@ -130,6 +130,7 @@ def test_options_ride_in_headers_and_only_when_set() -> None:
         "openjev-steps": "3",
         "openjev-replicas": "2",
         "openjev-decimals": "6",
+        "openjev-calibration": "off",
     }
     request = sent("s", {"q": Noul("?")}, options=Options(steps=1)).requests[0]
     assert [name for name in request.headers if name.startswith("openjev-")] == ["openjev-steps"]

@@ -15,7 +15,7 @@ __all__ = ["Interval", "Row", "Scores", "apply", "bootstrap", "ece", "log_loss",
 
 Indices = NDArray[np.int64]
 BINS = 15
-REPLICATES = 1000
+REPLICATES = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -74,8 +74,9 @@ def test_overrides() -> None:
         "OpenJev-Steps": " 8 ",
         "OPENJEV-REPLICAS": "3",
         "openjev-decimals": "6",
+        "openjev-calibration": "OFF",
     }
-    assert parse_overrides(headers, DEFAULTS, allowed=True) == Overrides("grouped", 8, 3, 6)
+    assert parse_overrides(headers, DEFAULTS, allowed=True) == Overrides("grouped", 8, 3, 6, False)
     assert parse_overrides({"openjev-steps": "1"}, DEFAULTS, allowed=True) == Overrides("isolated", 1, 1, 2)
 
 
@@ -93,6 +94,7 @@ def test_overrides() -> None:
         ("OpenJev-Replicas", "x"),
         ("OpenJev-Decimals", "1"),
         ("OpenJev-Decimals", "7"),
+        ("OpenJev-Calibration", "no"),
     ],
 )
 def test_bad_overrides_name_the_header(header: str, value: str) -> None:
