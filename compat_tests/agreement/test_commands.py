@@ -199,3 +199,30 @@ def test_import_cases(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert len(load_fixtures([tmp_path / "out"])) == 1
     assert command("import-cases", str(tmp_path / "absent.js"), "--out", str(tmp_path)).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("agree", "--url", "http://127.0.0.1:9", "--fixtures", str(FIXTURES / "jev"), "--answers"),
+        *(("agree", *VOICE, flag) for flag in ("--json", "--markdown", "--html", "--out")),
+        ("record", "--requests", "requests.json", "--out"),
+        ("shadow", "--upstream", "http://127.0.0.1:9", "--out"),
+        ("import-cases", "mail-cases.js", "--out"),
+    ],
+    ids=lambda words: f"{words[0]} {words[-1]}",
+)
+def test_what_cannot_be_written_is_one_line_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    for name in ("comparison.ask_live", "comparison.compare", "cases.import_cases"):
+        monkeypatch.setattr(f"openjev_compat.{name}", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr("uvicorn.run", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "requests.json").write_text(json.dumps([body("noul")]))
+    (tmp_path / "file").touch()
+    result = command(*words, str(tmp_path / "file" / "x"))
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert result.output.startswith("error: cannot write")
+    assert result.output.count("\n") == 1

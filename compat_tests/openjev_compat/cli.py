@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
+from openjev_server.writable import CannotWrite, check_directory, check_files
 from rich.console import Console
 
 from .fixture import QuestionType
@@ -77,6 +78,8 @@ def agree(
     _check_numbers(threshold=threshold, gate=gate, fail_under=fail_under, levels=metric == "score_error")
     if type_ is not None and type_ not in get_args(QuestionType):
         raise typer.BadParameter(f"--type is one of {', '.join(get_args(QuestionType))}, not {type_}")
+    json_path = json_out or (out / "report.json" if out else None)
+    markdown_path = markdown_out or (out / "report.md" if out else None)
     html_path = html_out or (out / "report.html" if out else None)
     jev = RecordedSide(tuple(right or fixtures or ()))
     if url is not None:
@@ -86,6 +89,7 @@ def agree(
     try:
         if html_path is not None:
             check_html()
+        check_files(json_path, markdown_path, html_path, answers if url is not None else None)
         result = compare(
             Comparison(
                 left=ours,
@@ -107,12 +111,12 @@ def agree(
             print_report(report, console)
         write_report(
             report,
-            json_path=json_out or (out / "report.json" if out else None),
-            markdown_path=markdown_out or (out / "report.md" if out else None),
+            json_path=json_path,
+            markdown_path=markdown_path,
             html_path=html_path,
         )
         verdict = judge(report.overall, metric, fail_under, strict=strict) if fail_under is not None else None
-    except (FixtureError, MissingExtraError) as error:
+    except (FixtureError, MissingExtraError, CannotWrite) as error:
         raise _refused(error) from None
     for failure in result.failures[:10]:
         typer.echo(f"failed: {failure}", err=True)
@@ -148,8 +152,9 @@ def record(
     side = LiveSide(url, api_key, model, steps, layout, decimals, out)
     try:
         asks = read_requests(requests, workflow=workflow, licence=licence)
+        check_files(out)
         run = ask_live(side, asks, concurrency=concurrency, timeout_s=timeout, console=Console(stderr=True))
-    except FixtureError as error:
+    except (FixtureError, CannotWrite) as error:
         raise _refused(error) from None
     typer.echo(f"{write_fixtures(out, run.fixtures)} answers in {out}")  # in the order of the requests
     for failure in run.failures[:10]:
@@ -179,6 +184,10 @@ def shadow(
     from .mirror import PairFiles
     from .shadow import ShadowSettings, create_shadow_app
 
+    try:
+        check_files(*PairFiles(out).paths)
+    except CannotWrite as error:
+        raise _refused(error) from None
     settings = ShadowSettings(
         upstream=upstream, sample=sample, queued=queued, timeout_s=timeout, max_body_bytes=max_body_bytes
     )
@@ -205,6 +214,10 @@ def import_cases(
     """Convert case files of the public evaluation pages to fixtures."""
     from .cases import import_cases as convert
 
+    try:
+        check_directory(out)
+    except CannotWrite as error:
+        raise _refused(error) from None
     for file in files:
         try:
             models = convert(file, recorded_at=recorded_at or datetime.now(UTC).date().isoformat())

@@ -46,10 +46,14 @@ class PairFiles:
     directory: Path
     licence: str = "private: recorded from live traffic"
 
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        return self.directory / "upstream.jsonl", self.directory / "engine.jsonl"
+
     def append(self, upstream: list[Fixture], engine: list[Fixture]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        for name, fixtures in (("upstream", upstream), ("engine", engine)):
-            with (self.directory / f"{name}.jsonl").open("a", encoding="utf-8") as lines:
+        for path, fixtures in zip(self.paths, (upstream, engine), strict=True):
+            with path.open("a", encoding="utf-8") as lines:
                 lines.write("".join(fixture.to_line() + "\n" for fixture in fixtures))
 
 

@@ -24,8 +24,10 @@ from openjev_server.engine.sources import stray_shards
 from openjev_server.engine.weights import CheckpointError, shown_faults
 from openjev_server.fleet.plan import engine_devices
 from openjev_server.hub import commit_of
+from openjev_server.self_check import FILE_NAME as REFERENCE_FILE
 from openjev_server.self_check import record, run_self_check
 from openjev_server.settings import Settings, is_loopback
+from openjev_server.writable import CannotWrite, check_files
 
 __all__ = ["EffectiveSetting", "Finding", "Report", "Status", "effective_settings", "examine", "unsafe_settings"]
 
@@ -154,7 +156,9 @@ def _checkpoint(settings: Settings, progress: Progress | None, *, record_referen
         bundle = load_bundle(directory, template=settings.template)
         device = choose_device(settings.device)
         dtype, why = choose_dtype(device, settings.dtype)
-    except (ModelNotFound, RuntimeError, OSError) as error:
+        if record_reference:
+            check_files(directory / REFERENCE_FILE)
+    except (ModelNotFound, RuntimeError, OSError, CannotWrite) as error:
         yield Finding(topic, Status.broken, str(error))
         return
     name = str(dtype).removeprefix("torch.")

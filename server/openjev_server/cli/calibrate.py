@@ -98,6 +98,7 @@ def calibrate(
     from openjev_server.calibration.data import DataError, read_labelled
     from openjev_server.calibration.files import CalibrationError
     from openjev_server.calibration.procedure import calibrate_rows, write_entry
+    from openjev_server.writable import CannotWrite, check_files
 
     try:
         labelled, skipped = read_labelled(data, by=by)
@@ -106,6 +107,10 @@ def calibrate(
     engine = {name: ctx.params[name] for name in ENGINE_FLAGS if name != "calibration"}
     if url is not None and (misplaced := [flag_of(name) for name, value in engine.items() if value is not None]):
         raise failed(f"{', '.join(misplaced)} cannot be chosen for a server (--url)", status=2)
+    try:
+        check_files(out)
+    except CannotWrite as error:
+        raise failed(error, status=2) from None
     ask = _asking(url, api_key, timeout, model, layout, steps, engine)
     answered = _ask(ask, labelled)
     try:

@@ -33,14 +33,14 @@ def export(
     model: Model = None,
     dtype: Annotated[WeightType, typer.Option(help="Type of the written weights.")] = WeightType.float32,
     adapter: Adapter = None,
-    revision: Revision = None,
+    model_revision: Revision = None,
 ) -> None:
     """Write a checkpoint as a plain transformers directory.
 
     DiffusionGemmaForBlockDiffusion.from_pretrained opens it, and so does --model. FP8 weights become plain ones, an
     adapter is merged, and vision weights that the checkpoint lacks are zeros.
     """
-    settings = settings_from(model=model, adapter=adapter, model_revision=revision)
+    settings = settings_from(model=model, adapter=adapter, model_revision=model_revision)
     import torch
 
     from openjev_server.bundle import ModelNotFound, resolve_adapter, resolve_model
@@ -49,9 +49,11 @@ def export(
     from openjev_server.engine.export import ExportError
     from openjev_server.engine.export import export as write
     from openjev_server.engine.weights import CheckpointError
+    from openjev_server.writable import CannotWrite, check_directory
 
     types = {WeightType.float32: torch.float32, WeightType.bfloat16: torch.bfloat16}
     try:
+        check_directory(directory.absolute().parent)
         source = resolve_model(settings.model, revision=settings.model_revision)
         with loading_bar(settings.model, settings.model_revision) as progress:
             size = write(
@@ -61,6 +63,6 @@ def export(
                 adapter=resolve_adapter(settings.adapter),
                 progress=progress,
             )
-    except (ModelNotFound, CheckpointError, ConfigError, ExportError, OSError) as error:
+    except (ModelNotFound, CheckpointError, ConfigError, ExportError, CannotWrite, OSError) as error:
         raise failed(error) from None
     typer.echo(f"{directory}: {size / 1e6:.0f} MB of {dtype.value} weights")
