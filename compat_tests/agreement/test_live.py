@@ -135,6 +135,34 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert asked == []
 
 
+def test_a_node_cut_off_while_it_was_written_is_asked_again_and_kept_once(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    request = Request("shared", QUESTIONS["noul"])
+    nodes = asks_of(
+        [fixture(f"{node}{n}", noul(0.5), case="c", node=node, request=request) for node in "ab" for n in range(3)]
+    )
+    first = run(nodes, answer, path)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for cut in {sum(map(len, lines[:count])) + extra for count in range(6) for extra in (0, 1, len(lines[count]) - 1)}:
+        path.write_bytes(whole[:cut])
+        asked: list[httpx.Request] = []
+
+        def handler(request: httpx.Request, asked: list[httpx.Request] = asked) -> httpx.Response:
+            asked.append(request)
+            return answer(request)
+
+        again = run(nodes, handler, path)
+        assert len(asked) == 2 - whole[:cut].count(b"\n") // 3
+        assert {kept.id for kept in load_fixtures([path])} == {kept.id for kept in first.fixtures}, cut
+        assert [kept.id for kept in again.fixtures] == [kept.id for kept in first.fixtures]
+        assert again.failed_questions == 0
+    path.write_bytes(whole + b"".join(lines[:2]))  # as an older version left it
+    assert run(nodes, lambda _: pytest.fail("asked again"), path).fixtures == first.fixtures
+    assert len(load_fixtures([path])) == 6
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
 def test_a_line_separator_in_a_text_does_not_break_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     odd = asks_of([fixture("n", noul(0.5), request=Request("one\u2028two\x85three", QUESTIONS["noul"]))])

@@ -81,8 +81,8 @@ async def ask_all(
 
     A refused or failed request, after the SDK's retries, is listed and does not stop the others.
     """
-    kept = journal.resume(target.source)
-    missing = [ask for ask in asks if not journal.holds(ask)]
+    kept, numbers = journal.resume(target.source, asks)
+    missing = [asks[number] for number in numbers]
     for _ in range(len(asks) - len(missing)):
         done()
     collector = _Collector(target, journal, done)
