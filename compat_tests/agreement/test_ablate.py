@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from agreement.released import save_released
 from openjev_compat import local_model
 from openjev_compat.ablate import compare_variant
 from openjev_compat.ablate_cli import app
-from openjev_compat.local_model import Load, LocalModel, Setup
+from openjev_compat.local_model import LocalModel, Setup
 from openjev_compat.store import write_fixtures
 from openjev_compat.variants import FACTORS, base_setup, variants
 from openjev_server.canvas import OPENJEV_LITERAL, SEED, Compiler, Template
 from openjev_server.questions import Choice, Noul, Option, Question, Score
+from openjev_server.settings import Settings
 from typer.testing import CliRunner, Result
 
 FIXTURES = [
@@ -48,10 +50,18 @@ def test_every_factor_is_varied_and_resumed(tmp_path: Path, released: Path, monk
     done = ablate(tmp_path, "--model", str(released), "--only", factors)
     assert done.exit_code == 0, done.output
     first = results(tmp_path)
-    assert {result["factor"] for result in first.values()} == {"base", *FACTORS} - {"weights"}
-    assert {(result["answered"], result["questions"]) for result in first.values()} == {(3, 3)}
-    assert all(result["estimates"]["accuracy_left"]["n"] == 2 for result in first.values())
-    assert {"no thought block", "instructions first", "canvas of 256 tokens", "the seed, grouped, 2 steps"} < set(first)
+    reasons = {name: result["reason"] for name, result in first.items() if result["reason"] is not None}
+    assert reasons == dict.fromkeys(
+        ("2 steps", "conditioned on full tokens", "empty thought block", "filled with <eos>"),
+        "it is how the base asks",
+    )
+    for name, reason in reasons.items():
+        assert f"not run: {name}: {reason}" in done.output
+    ran = {name: result for name, result in first.items() if name not in reasons}
+    assert {result["factor"] for result in ran.values()} == {"base", *FACTORS} - {"weights"}
+    assert {(result["answered"], result["questions"]) for result in ran.values()} == {(3, 3)}
+    assert all(result["estimates"]["accuracy_left"]["n"] == 2 for result in ran.values())
+    assert {"no thought block", "instructions first", "canvas of 256 tokens", "the seed, grouped, 2 steps"} < set(ran)
     assert first["base"]["changed"] is None
     assert "| instructions first | " in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     monkeypatch.setattr(local_model.LocalModel, "engine", property(lambda self: pytest.fail("asked again")))
@@ -62,13 +72,43 @@ def test_every_factor_is_varied_and_resumed(tmp_path: Path, released: Path, monk
 def test_dry_run_on_the_embedded_checkpoint(tmp_path: Path) -> None:
     done = ablate(tmp_path, "--model", "nano", "--only", "steps,thought", "--nodes", "2")
     assert done.exit_code == 0, done.output
-    assert set(results(tmp_path)) == {"base", "1 step", "4 steps"}
+    found = {name: (result["answered"], result["reason"]) for name, result in results(tmp_path).items()}
+    assert found == {
+        "base": (2, None),
+        "1 step": (2, None),
+        "4 steps": (2, None),
+        "2 steps": (0, "it is how the base asks"),
+        "no thought block": (0, "it is how the base asks"),
+        "empty thought block": (0, "the tokenizer lacks its control tokens"),
+    }
+
+
+def test_a_factor_that_cannot_be_varied_at_all_is_refused(tmp_path: Path) -> None:
+    done = ablate(tmp_path, "--model", "nano", "--only", "order")
+    assert done.exit_code == 2
+    assert "nothing to vary: instructions first: the base's template" in " ".join(done.output.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_thought_block_of_the_chat_template_can_be_left_out(released: Path) -> None:
+    turn = (*OPENJEV_LITERAL.turn_close, *OPENJEV_LITERAL.canvas_head)
+    base = base_setup(replace(OPENJEV_LITERAL, turn_close=turn, canvas_head=()))
+    block = {v.setup.name: v for v in variants(base, None) if v.factor == "thought"}
+    assert block["no thought block"].setup.template == replace(OPENJEV_LITERAL, canvas_head=())
+    assert block["empty thought block"].reason is not None
+
+
+def test_weights_that_the_base_has_are_not_loaded_again() -> None:
+    found = {v.weights: v.reason for v in variants(base_setup(OPENJEV_LITERAL), None, weights="int4") if v.weights}
+    assert found == {"bfloat16": None, "float8": None, "int4": "the base has them"}
 
 
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (("--model", "nano", "--only", "colour"), "colour"),
+        (("--model", "nano", "--only", "steps,colour"), "--only colour: choose among thought, tail"),
+        (("--model", "nano", "--only", ""), "choose among"),
+        (("--model", "nano", "--device", "tpu"), "unknown device"),
         (("--model", "no-such-model"), "no-such-model"),
         (("--model", "nano", "--cases", "."), "cases.js"),
         (("--model", "nano", "--template", "seed-1"), "seed-1"),
@@ -91,11 +131,11 @@ def test_answers_of_another_template_are_not_resumed(tmp_path: Path, released: P
 
 
 def test_each_variant_changes_one_thing(released: Path) -> None:
-    model = LocalModel(Load(str(released)))
+    model = LocalModel(Settings(model=str(released)))
     base = base_setup(model.template(OPENJEV_LITERAL.id))
     found = variants(base, model.template(SEED.id))
     assert len({variant.setup.name for variant in found}) == len(found)
-    for variant in found:
+    for variant in [variant for variant in found if variant.reason is None]:
         setup = variant.setup
         differing = {
             name for name in ("layout", "steps", "replicas", "noise") if getattr(setup, name) != getattr(base, name)
@@ -107,7 +147,7 @@ def test_each_variant_changes_one_thing(released: Path) -> None:
 
 
 def test_what_follows_the_first_step_is_compared_under_equal_noise(released: Path) -> None:
-    model = LocalModel(Load(str(released)))
+    model = LocalModel(Settings(model=str(released)))
     base = base_setup(model.template(OPENJEV_LITERAL.id))
     question = Choice("c", "Who?", (Option("buyer"), Option("seller")))
 
@@ -121,7 +161,7 @@ def test_what_follows_the_first_step_is_compared_under_equal_noise(released: Pat
 
 
 def test_the_instructions_come_first_in_the_words_of_the_default(released: Path) -> None:
-    model = LocalModel(Load(str(released)))
+    model = LocalModel(Settings(model=str(released)))
     base = base_setup(model.template(OPENJEV_LITERAL.id))
     (first,) = [v.setup.template for v in variants(base, None) if v.setup.name == "instructions first"]
     questions = [

@@ -7,7 +7,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from openjev_server.cli.flags import Adapter, Revision, Weights
+from openjev_server.cli.device import check_device
+from openjev_server.cli.flags import (
+    Adapter,
+    Device,
+    Dtype,
+    ReleasedModel,
+    Revision,
+    Template,
+    Threads,
+    TokenBudget,
+    Weights,
+    released_settings,
+)
+from openjev_server.writable import CannotWrite
 from rich.console import Console
 
 from .store import FixtureError
@@ -29,41 +42,53 @@ def ablate(
     fixtures: Annotated[
         list[Path] | None, typer.Option(help="Recorded answers with texts. Default: this checkout's.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Checkpoint directory, hub id, or nano.")] = (
-        "google/diffusiongemma-26B-A4B-it"
-    ),
-    template: Annotated[str, typer.Option(help="The template to start from.")] = "auto",
+    model: ReleasedModel = None,
     only: Annotated[
         str | None,
-        typer.Option(help="Of thought, tail, width, order, layout, steps, noise, conditioning, weights, seed."),
+        typer.Option(
+            help="Of thought, tail, width, order, layout, steps, noise, conditioning, weights, seed; with commas."
+        ),
     ] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Only the first so many nodes (requests).")] = None,
     out: Annotated[Path, typer.Option(help="Directory of the answers and reports; a run goes on there.")] = Path(
         "ablate"
     ),
     resume: Annotated[bool, typer.Option(help="Keep the answers of an earlier run.")] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    template: Template = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    threads: Threads = None,
     weights: Weights = None,
     adapter: Adapter = None,
-    revision: Revision = None,
-    token_budget: Annotated[int, typer.Option(min=256, help="Tokens of one pass.")] = 8192,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    model_revision: Revision = None,
+    token_budget: TokenBudget = None,
 ) -> None:
     """Change one thing at a time about how a checkpoint is asked, and compare with Jev and the references.
+
+    The base is --template, isolated, 2 steps; what cannot be varied about it is listed, with the reason.
 
     Exits 0, 2 when the inputs cannot be used, 3 when requests failed.
     """
     from .ablate_output import ablation_markdown, print_ablation
     from .ablate_run import AblateOptions
     from .ablate_run import ablate as run
-    from .local_model import Load
 
+    settings = released_settings(
+        model=model,
+        template=template,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        weights=weights,
+        adapter=adapter,
+        model_revision=model_revision,
+        token_budget=token_budget,
+    )
+    check_device(settings.device)
     options = AblateOptions(
-        load=Load(model, device, dtype, weights, token_budget, threads, adapter, revision),
+        settings=settings,
         cases=cases,
         fixtures=tuple(fixtures or ()),
-        template=template,
         only=only,
         nodes=nodes,
         out=out,
@@ -71,7 +96,7 @@ def ablate(
     )
     try:
         report = run(options, Console(stderr=True))
-    except FixtureError as error:
+    except (FixtureError, CannotWrite) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     print_ablation(report, Console())

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from openjev_server.canvas import SEED, Template
+from openjev_server.settings import Settings
+from openjev_server.writable import check_files
 from rich.console import Console
 
 from .ablate import VariantResult, compare_variant, not_run
@@ -16,7 +18,7 @@ from .asking import Ask, asks_of
 from .bars import nodes_bar
 from .fixture import Fixture
 from .journal import Journal
-from .local_model import Load, LocalModel, Run, seed_template
+from .local_model import LocalModel, Run, Setup, seed_template
 from .machine import describe_machine, peak_memory_gib
 from .pairing import base_run
 from .public_cases import default_fixtures, read_cases, read_recorded
@@ -30,10 +32,9 @@ __all__ = ["AblateOptions", "ablate"]
 class AblateOptions:
     """The flags of the command."""
 
-    load: Load
+    settings: Settings
     cases: Path | None
     fixtures: tuple[Path, ...]
-    template: str
     only: str | None
     nodes: int | None
     out: Path
@@ -41,13 +42,24 @@ class AblateOptions:
 
 
 def ablate(options: AblateOptions, console: Console) -> AblationReport:
-    """Asks what no journal holds yet, and compares. Raises FixtureError for inputs that cannot be used."""
+    """Asks what no journal holds yet, and compares.
+
+    Raises FixtureError for inputs that cannot be used, and CannotWrite before anything is asked.
+    """
     factors = _chosen(options.only)
     asks, jev = _questions(options)
-    model = LocalModel(options.load)
-    base = base_setup(model.template(options.template))
-    wanted = [v for v in variants(base, _seed(model)) if v.factor == "base" or v.factor in factors]
-    options.out.mkdir(parents=True, exist_ok=True)
+    settings = options.settings
+    model = LocalModel(settings)
+    base = base_setup(model.template(settings.template))
+    wanted = _wanted(model, base, factors, weights=settings.weights)
+    for variant in wanted:
+        if variant.reason is not None:
+            console.print(f"not run: {variant.setup.name}: {variant.reason}", highlight=False, markup=False)
+    check_files(
+        options.out / "report.json",
+        options.out / "report.md",
+        *(_journal(options, variant) for variant in wanted if variant.reason is None),
+    )
     results: list[VariantResult] = []
     failures: list[str] = []
     beside: Sequence[Fixture] = ()
@@ -57,13 +69,13 @@ def ablate(options: AblateOptions, console: Console) -> AblationReport:
         how = (
             f"{setup.template.id} {setup.template.hash}, {setup.layout}, {setup.steps} steps, {setup.replicas} replicas"
         )
-        if not model.fits(setup.template):
-            results.append(not_run(setup.name, variant.factor, how, "the tokenizer lacks its control tokens"))
+        if variant.reason is not None:
+            results.append(not_run(setup.name, variant.factor, how, variant.reason))
             continue
         if variant.weights not in models:
             for loaded in models.values():
                 loaded.close()
-            models[variant.weights] = LocalModel(replace(options.load, weights=variant.weights or "auto"))
+            models[variant.weights] = LocalModel(settings.model_copy(update={"weights": variant.weights}))
         try:
             run = _run(models[variant.weights], variant, asks, options, console)
         except FixtureError as error:
@@ -85,8 +97,29 @@ def ablate(options: AblateOptions, console: Console) -> AblationReport:
     )
 
 
+def _wanted(model: LocalModel, base: Setup, factors: frozenset[str], *, weights: str) -> list[Variant]:
+    """The base and every variant of the factors, with why it cannot be run. Raises FixtureError when none of them can.
+
+    A part of them is worth running, and the report says which part.
+    """
+    lacking = "the tokenizer lacks its control tokens"
+    wanted = [
+        variant if variant.reason or model.fits(variant.setup.template) else replace(variant, reason=lacking)
+        for variant in variants(base, _seed(model), weights=weights)
+        if variant.factor in ("base", *factors)
+    ]
+    if all(variant.reason is not None for variant in wanted if variant.factor != "base"):
+        reasons = "; ".join(f"{v.setup.name}: {v.reason}" for v in wanted if v.factor != "base")
+        raise FixtureError(f"nothing to vary: {reasons}")
+    return wanted
+
+
+def _journal(options: AblateOptions, variant: Variant) -> Path:
+    return options.out / f"{re.sub('[^a-z0-9]+', '-', variant.setup.name.lower()).strip('-')}.jsonl"
+
+
 def _run(model: LocalModel, variant: Variant, asks: Sequence[Ask], options: AblateOptions, console: Console) -> Run:
-    journal = options.out / f"{re.sub('[^a-z0-9]+', '-', variant.setup.name.lower()).strip('-')}.jsonl"
+    journal = _journal(options, variant)
     if not options.resume:
         journal.unlink(missing_ok=True)
     with nodes_bar(variant.setup.name, len(asks), console) as advance:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,24 +37,10 @@ from .fixture import Fixture, Request, Usage
 from .journal import Journal
 from .store import FixtureError
 
-__all__ = ["Load", "LocalModel", "Run", "Setup", "seed_template"]
+__all__ = ["LocalModel", "Run", "Setup", "seed_template"]
 
 DECIMALS = 6
 TURN = "<|turn>"
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What to load and how; see `openjev serve` for the values. None: the setting's, from the environment."""
-
-    model: str
-    device: str = "auto"
-    dtype: str = "auto"
-    weights: str | None = None
-    token_budget: int = 8192
-    threads: int | None = None
-    adapter: str | None = None
-    model_revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +67,21 @@ class Run:
 
 
 class LocalModel:
-    """Loaded on first use: a finished journal needs no model. `progress` is called with every tensor's name.
+    """Loaded as `settings` say, on first use: a finished journal needs no model. `progress` is called with every
+    tensor's name.
 
     Raises FixtureError, in one sentence, for a model that cannot be found or loaded.
     """
 
-    def __init__(self, load: Load, progress: Callable[[str], None] | None = None) -> None:
-        self._load = load
+    def __init__(self, settings: Settings, progress: Callable[[str], None] | None = None) -> None:
+        self._settings = settings
         self._progress = progress
         self._engine: Engine | None = None
         self._hash: str | None = None
         self.load_seconds = 0.0
-        self._settings = _settings(load)
         try:
-            self.directory = resolve_model(load.model, revision=self._settings.model_revision)
-            self._adapter = resolve_adapter(self._settings.adapter)
+            self.directory = resolve_model(settings.model, revision=settings.model_revision)
+            self._adapter = resolve_adapter(settings.adapter)
             self.tokenizer = load_bundle(self.directory).tokenizer
         except ModelNotFound as error:
             raise FixtureError(str(error)) from None
@@ -143,8 +129,8 @@ class LocalModel:
     def run(self, setup: Setup, asks: Sequence[Ask], journal: Journal, done: Callable[[], None]) -> Run:
         """Asks what the journal does not hold; `done` is called after each node. What fails is listed."""
         source = self.source(setup)
-        fixtures = journal.resume(source)
-        missing = [ask for ask in asks if not journal.holds(_digested(ask))]
+        fixtures, numbers = journal.resume(source, [_digested(ask) for ask in asks])
+        missing = [asks[number] for number in numbers]
         for _ in range(len(asks) - len(missing)):
             done()
         failures: list[str] = []
@@ -179,7 +165,7 @@ class LocalModel:
         except CannotLoad as error:
             raise FixtureError(str(error)) from None
         except RuntimeError as error:  # a device that is not there, or has too little memory
-            raise FixtureError(f"cannot load {self._load.model}: {error}") from None
+            raise FixtureError(f"cannot load {self._settings.model}: {error}") from None
 
     def _batches(self, setup: Setup, asks: Sequence[Ask], failures: list[str]) -> Iterator[list[_Compiled]]:
         """Compiled nodes, as many at a time as make a pass full."""
@@ -195,7 +181,7 @@ class LocalModel:
             except (WireError, CanvasTooWide, PromptError) as error:
                 failures.append(f"{ask.case}, {ask.node}: {error}")
                 continue
-            if batch and tokens + compiled.request.tokens > self._load.token_budget:
+            if batch and tokens + compiled.request.tokens > self._settings.token_budget:
                 yield batch
                 batch, tokens = [], 0
             batch.append(_Compiled(ask, questions, compiled))
@@ -241,17 +227,6 @@ class _Compiled:
     ask: Ask
     questions: tuple[Question, ...]
     compiled: CompiledRequest
-
-
-def _settings(load: Load) -> Settings:
-    from pydantic import ValidationError
-
-    given = {name: value for name, value in asdict(load).items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)]
-        raise FixtureError("; ".join(faults)) from None
 
 
 def _digested(ask: Ask) -> Ask:

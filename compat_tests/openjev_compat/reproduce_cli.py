@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from openjev_server.cli.flags import Adapter, Revision, Weights
+from openjev_server.cli.device import check_device
+from openjev_server.cli.flags import (
+    Adapter,
+    Device,
+    Dtype,
+    ReleasedModel,
+    Revision,
+    Threads,
+    TokenBudget,
+    Weights,
+    released_settings,
+)
+from openjev_server.writable import CannotWrite
 from rich.console import Console
 
 from .store import FixtureError
@@ -26,12 +38,10 @@ def group() -> None:
 def reproduce_seed(
     *,
     cases: Annotated[Path, typer.Option(help="Directory of the downloaded <workflow>-cases.js files.")],
-    model: Annotated[str, typer.Option(help="Checkpoint directory, hub id, or nano.")] = (
-        "google/diffusiongemma-26B-A4B-it"
-    ),
+    model: ReleasedModel = None,
     template: Annotated[
-        str, typer.Option(help="A file with the seed's own wording (judged more strictly), else seed-1.")
-    ] = "seed-1",
+        str, typer.Option(help="A file with the seed's own wording (judged more strictly), else seed.")
+    ] = "seed",
     our_template: Annotated[str, typer.Option(help="What our own modes ask with.")] = "auto",
     out: Annotated[Path, typer.Option(help="Directory of the answers and reports; a run goes on there.")] = Path(
         "reproduce-seed"
@@ -44,25 +54,36 @@ def reproduce_seed(
     resume: Annotated[bool, typer.Option(help="Keep the answers of an earlier run.")] = True,
     url: Annotated[str | None, typer.Option(help="Ask this server instead; our own modes only.")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="OPENJEV_API_KEY")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    device: Device = None,
+    dtype: Dtype = None,
+    threads: Threads = None,
     weights: Weights = None,
     adapter: Adapter = None,
-    revision: Revision = None,
-    token_budget: Annotated[int, typer.Option(min=256, help="Tokens of one pass.")] = 8192,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    model_revision: Revision = None,
+    token_budget: TokenBudget = None,
 ) -> None:
     """Ask the 408 public questions as the seed did and as we do, and say whether its recorded answers come out.
 
     Exits 0 for PASS, 1 for FAIL, 2 when the inputs cannot be used, 3 when requests failed, 4 without a verdict:
     there is one only where all three modes of the seed answered all 408 questions.
     """
-    from .local_model import Load
     from .reproduce_run import ReproduceOptions, reproduce
 
+    settings = released_settings(
+        model=model,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        weights=weights,
+        adapter=adapter,
+        model_revision=model_revision,
+        token_budget=token_budget,
+    )
+    if url is None:
+        check_device(settings.device)
     options = ReproduceOptions(
         cases=cases,
-        load=Load(model, device, dtype, weights, token_budget, threads, adapter, revision),
+        settings=settings,
         template=template,
         our_template=our_template,
         out=out,
@@ -77,7 +98,7 @@ def reproduce_seed(
 
     try:
         report = reproduce(options, Console(stderr=True))
-    except FixtureError as error:
+    except (FixtureError, CannotWrite) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     print_seed_report(report, Console())

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openjev_server.canvas.templates import is_template_file
+from openjev_server.settings import Settings
+from openjev_server.writable import check_files
 from rich.console import Console
 
 from .bars import nodes_bar
 from .comparison import LiveSide, ask_live
 from .journal import Journal
-from .local_model import Load, LocalModel, Run, Setup, seed_template
+from .local_model import LocalModel, Run, Setup, seed_template
 from .machine import describe_machine, peak_memory_gib
 from .public_cases import Cases, default_fixtures, read_cases, read_recorded
 from .reproduce import MODES, OWN_WORDING, SEED_WORDING, Mode, Outcome, measure_mode, seed_answers
@@ -27,7 +29,7 @@ REQUEST_TIMEOUT_S = 600.0
 class ReproduceOptions:
     """The flags of the command."""
 
-    load: Load
+    settings: Settings
     cases: Path
     template: str
     our_template: str
@@ -41,20 +43,24 @@ class ReproduceOptions:
 
 
 def reproduce(options: ReproduceOptions, console: Console) -> SeedReport:
-    """Asks what no journal holds yet, and compares. Raises FixtureError for inputs that cannot be used."""
+    """Asks what no journal holds yet, and compares.
+
+    Raises FixtureError for inputs that cannot be used, and CannotWrite before anything is asked.
+    """
     modes = _chosen(options.modes)
     fixtures = options.fixtures or default_fixtures()
     if fixtures is None:
         raise FixtureError("no recorded answers beside this package: give --fixtures, the directory of a checkout")
     recorded = read_recorded(fixtures, [mode.seed_run for mode in MODES.values() if mode.seed_run is not None])
     cases = read_cases(options.cases, recorded.jev, nodes=options.nodes)
-    options.out.mkdir(parents=True, exist_ok=True)
+    journals = {mode: options.out / f"{mode.name.replace(', ', '-').replace(' ', '-')}.jsonl" for mode in modes}
+    check_files(options.out / "report.json", options.out / "report.md", *journals.values())
     tolerance = SEED_WORDING if is_template_file(options.template) else OWN_WORDING
     source: _Local | _Live = _Live(options, console) if options.url is not None else _Local(options, console)
     outcomes: list[Outcome] = []
     failures: list[str] = []
     for mode in modes:
-        journal = options.out / f"{mode.name.replace(', ', '-').replace(' ', '-')}.jsonl"
+        journal = journals[mode]
         if not options.resume:
             journal.unlink(missing_ok=True)
         template, run = source.answers(mode, cases, journal)
@@ -76,7 +82,7 @@ def reproduce(options: ReproduceOptions, console: Console) -> SeedReport:
 
 class _Local:
     def __init__(self, options: ReproduceOptions, console: Console) -> None:
-        self._local = LocalModel(options.load)
+        self._local = LocalModel(options.settings)
         self._seed = seed_template(self._local, options.template)
         self._ours = self._local.template(options.our_template)
         self._console = console

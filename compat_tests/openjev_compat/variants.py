@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from openjev_server.canvas import SEED, Control, Layout, Spelling, Template
+from openjev_server.canvas import OPENJEV_LITERAL, SEED, Layout, Spelling, Template
 from openjev_server.engine.protocol import SelfConditioning
 
 from .local_model import Setup
@@ -16,6 +16,7 @@ WIDTHS = (1, 64, 128, 256)
 STEPS = (1, 2, 4)
 REPLICAS = 4
 WEIGHTS = ("bfloat16", "float8", "int4")
+THOUGHT = OPENJEV_LITERAL.canvas_head
 EOS, PAD = "<eos>", "<pad>"
 
 INSTRUCTIONS_FIRST = """\
@@ -48,6 +49,8 @@ class Variant:
     factor: str
     setup: Setup
     weights: str | None = None
+    reason: str | None = None
+    """Why there is nothing to run; None where there is."""
 
 
 def base_setup(template: Template) -> Setup:
@@ -55,24 +58,31 @@ def base_setup(template: Template) -> Setup:
     return Setup("base", template, Layout.ISOLATED, steps=2, noise=f"{template.id}/{template.hash}")
 
 
-def variants(base: Setup, seed: Template | None) -> list[Variant]:
-    """All that differ from the base, the base first. `seed` is the seed's template where the tokenizer takes it."""
+def variants(base: Setup, seed: Template | None, *, weights: str = "auto") -> list[Variant]:
+    """All that there are, the base first, and those of which nothing differs from it with that reason.
+
+    `seed` is the seed's template where the tokenizer takes it, `weights` how the base's are loaded.
+    """
     found = [Variant("base", base)]
     for factor, make in FACTORS.items():
-        if factor in ("weights", "seed"):
-            continue
-        found += [Variant(factor, setup) for setup in make(base) if _how(setup) != _how(base)]
-    if seed is not None:
-        found += [
-            Variant("seed", Setup("the seed, one question, 1 step", seed, Layout.ISOLATED, 1)),
-            Variant("seed", Setup("the seed, grouped, 2 steps", seed, Layout.GROUPED, 2)),
-        ]
-    # Last: the base's weights are let go for them.
-    return found + [Variant("weights", replace(base, name=f"weights {kind}"), kind) for kind in WEIGHTS]
+        found += [Variant(factor, setup, reason=_same(setup, base)) for setup in make(base)]
+    if base.template.spelling is not Spelling.LITERAL or not base.template.turn_open or base.template.prompt:
+        nothing = "the base's template has no instructions of its own after a text in a chat turn"
+        found.append(Variant("order", replace(base, name="instructions first"), reason=nothing))
+    absent = "the tokenizer lacks the control tokens of its template" if seed is None else None
+    for name, layout, steps in (
+        ("the seed, one question, 1 step", Layout.ISOLATED, 1),
+        ("the seed, grouped, 2 steps", Layout.GROUPED, 2),
+    ):
+        found.append(Variant("seed", Setup(name, seed or SEED, layout, steps), reason=absent))
+    for kind in WEIGHTS:  # last: the base's weights are let go for them
+        there = "the base has them" if kind == weights else None
+        found.append(Variant("weights", replace(base, name=f"weights {kind}"), kind, there))
+    return found
 
 
-def _how(setup: Setup) -> Setup:
-    return replace(setup, name="")
+def _same(setup: Setup, base: Setup) -> str | None:
+    return "it is how the base asks" if replace(setup, name=base.name) == base else None
 
 
 def _changed(base: Setup, name: str, **parameters: object) -> Setup:
@@ -81,10 +91,11 @@ def _changed(base: Setup, name: str, **parameters: object) -> Setup:
 
 
 def _thought(base: Setup) -> Iterator[Setup]:
-    yield _changed(base, "no thought block", canvas_head=())
-    if base.template.turn_open and not base.template.canvas_head:
-        head = (Control("<|channel>"), "thought\n", Control("<channel|>"))
-        yield _changed(base, "empty thought block", canvas_head=head)
+    turn = base.template.turn_close
+    written = turn[-len(THOUGHT) :] == THOUGHT  # by the checkpoint's chat template
+    without = turn[: -len(THOUGHT)] if written else turn
+    yield _changed(base, "no thought block", canvas_head=(), turn_close=without)
+    yield _changed(base, "empty thought block", canvas_head=() if written else THOUGHT)
 
 
 def _tail(base: Setup) -> Iterator[Setup]:

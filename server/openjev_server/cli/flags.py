@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openjev_server.cli.failure import failed
+from openjev_server.engine.released import DIFFUSIONGEMMA_26B_A4B
 
 if TYPE_CHECKING:
     from openjev_server.settings import Settings
@@ -25,14 +26,17 @@ __all__ = [
     "Layout",
     "LayoutName",
     "Model",
+    "ReleasedModel",
     "Replicas",
     "Revision",
     "Steps",
     "Template",
     "Threads",
+    "TokenBudget",
     "WeightName",
     "Weights",
     "flag_of",
+    "released_settings",
     "settings_from",
 ]
 
@@ -64,10 +68,10 @@ ENGINE_FLAGS = ("calibration", "template", "device", "dtype", "threads", "weight
 ENGINE = "Engine"
 ANSWERS = "Answers"
 
-Model = Annotated[
-    str | None,
-    typer.Option(help="nano (the embedded checkpoint), a checkpoint directory, or a hub id. Default: nano."),
-]
+_MODELS = "nano (the embedded checkpoint), a checkpoint directory, or a hub id. Default:"
+Model = Annotated[str | None, typer.Option(help=f"{_MODELS} nano.")]
+ReleasedModel = Annotated[str | None, typer.Option(help=f"{_MODELS} {DIFFUSIONGEMMA_26B_A4B}.")]
+"""The same for commands about the released model; see `released_settings`."""
 Layout = Annotated[
     LayoutName | None,
     typer.Option(help="Each question alone, or all on shared canvases. Default: isolated.", rich_help_panel=ANSWERS),
@@ -87,7 +91,11 @@ Calibration = Annotated[
 ]
 Template = Annotated[
     str | None,
-    typer.Option(help="Id of the canvas template. Default: what fits the tokenizer.", rich_help_panel=ENGINE),
+    typer.Option(
+        help="Id of the canvas template (the version may be left out), or a template file. "
+        "Default: what fits the tokenizer.",
+        rich_help_panel=ENGINE,
+    ),
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. Default: auto.", rich_help_panel=ENGINE)]
 Dtype = Annotated[
@@ -110,11 +118,22 @@ Weights = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="CPU threads of the engine. Default: torch's.", rich_help_panel=ENGINE)
 ]
+TokenBudget = Annotated[
+    int | None, typer.Option(min=256, help="Tokens of one pass. Default: 8192.", rich_help_panel=ENGINE)
+]
 
 
 def flag_of(setting: str) -> str:
     """`--revision` for `model_revision`."""
     return f"--{FLAGS.get(setting, setting).replace('_', '-')}"
+
+
+def released_settings(**flags: Any) -> Settings:
+    """`settings_from`, with the released model where neither a flag nor the environment names one."""
+    settings = settings_from(**flags)
+    if "model" in settings.model_fields_set:
+        return settings
+    return settings_from(**{**flags, "model": DIFFUSIONGEMMA_26B_A4B})
 
 
 def settings_from(**flags: Any) -> Settings:
