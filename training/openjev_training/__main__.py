@@ -114,6 +114,22 @@ def baseline(embedding: Folder, prepared: Folder, out: Path, rows: int = 300) ->
     write_predictions(out, embedding_records(Embedder(embedding), measures, rows=rows))
 
 
+@app.command()
+def sparrow(prepared: Folder, out: Path, rows: int = 1000) -> None:
+    """Measures the 2 MB model of the package `sparrow-decider`, which must be installed (it is no dependency)."""
+    from .baselines import sparrow as load
+    from .baselines import sparrow_records
+    from .predict import write_predictions
+    from .prepare import load_measures
+
+    try:
+        ask = load()
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter("pip install --no-deps sparrow-decider==0.2.0 first") from error
+    measures = {name: members for name, members in load_measures(prepared).items() if name in ("held-out", "routing")}
+    write_predictions(out, sparrow_records(ask, measures, rows=rows))
+
+
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _rounded(v) for k, v in value.items()}

@@ -1,10 +1,14 @@
-"""What the embedded checkpoint is compared with: a 22 M sentence embedding, by cosine between text and options."""
+"""What the embedded checkpoint is compared with: a 22 M sentence embedding, and the 2 MB model that a package ships.
+
+Neither is a dependency: the embedding is a directory, and `sparrow-decider` is imported where it is asked for.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +18,10 @@ from tokenizers import Tokenizer
 from .predict import Record
 from .rows import Row, sample_rows
 
-__all__ = ["Embedder", "embedding_records"]
+__all__ = ["Ask", "Embedder", "embedding_records", "sparrow", "sparrow_records"]
+
+Ask = Callable[[str, dict[str, dict[str, Any]]], dict[str, dict[str, Any]]]
+"""(state, questions as the API has them) -> answers as the API has them."""
 
 
 class Embedder:
@@ -47,22 +54,61 @@ class Embedder:
         return np.stack([self._known[t] for t in texts])
 
 
-def embedding_records(
-    embed: Embedder, measures: Mapping[str, Sequence[Row]], *, rows: int, seed: int = 5
-) -> list[Record]:
-    """Softmax of cosine / 0.05 between state + instructions and each option; a noul compares with `yes` and `no`."""
-    out = []
+def _chosen(measures: Mapping[str, Sequence[Row]], rows: int, seed: int) -> Iterator[tuple[str, str, list[Row]]]:
+    """(measure, task, at most `rows` of its rows): the same for the same seed."""
     for measure, members in measures.items():
         tasks: dict[str, list[Row]] = defaultdict(list)
         for row in members:
             tasks[row.task].append(row)
         for task, every in tasks.items():
-            chosen = sample_rows(every, rows, seed)
-            texts = embed([f"{row.state}\n{row.instructions}" for row in chosen])
-            for number, (row, text) in enumerate(zip(chosen, texts, strict=True)):
-                names = [n if d is None else f"{n}: {d}" for n, d in zip(row.names, row.descriptions, strict=True)]
-                scores = embed(names) @ text / 0.05
-                p = np.exp(scores - scores.max())
-                made = tuple(float(x) for x in p / p.sum())
-                out.append(Record(measure, "plain", task, row.kind, number, row.gold, (made,)))
+            yield measure, task, sample_rows(every, rows, seed)
+
+
+def embedding_records(
+    embed: Embedder, measures: Mapping[str, Sequence[Row]], *, rows: int, seed: int = 5
+) -> list[Record]:
+    """Softmax of cosine / 0.05 between state + instructions and each option; a noul compares with `yes` and `no`."""
+    out = []
+    for measure, task, chosen in _chosen(measures, rows, seed):
+        texts = embed([f"{row.state}\n{row.instructions}" for row in chosen])
+        for number, (row, text) in enumerate(zip(chosen, texts, strict=True)):
+            names = [n if d is None else f"{n}: {d}" for n, d in zip(row.names, row.descriptions, strict=True)]
+            scores = embed(names) @ text / 0.05
+            p = np.exp(scores - scores.max())
+            made = tuple(float(x) for x in p / p.sum())
+            out.append(Record(measure, "plain", task, row.kind, number, row.gold, (made,)))
     return out
+
+
+def sparrow() -> Ask:
+    """The model that `sparrow-decider` ships (0.2.0: `sparrow-nano-general-v1.1`, 2.2 MB).
+
+    Raises ModuleNotFoundError where the package is not installed.
+    """
+    from sparrow_decider import Decider
+
+    ask: Ask = Decider.load().ask
+    return ask
+
+
+def sparrow_records(ask: Ask, measures: Mapping[str, Sequence[Row]], *, rows: int, seed: int = 5) -> list[Record]:
+    """Asks each row in the API's own form, one question a state."""
+    out = []
+    for measure, task, chosen in _chosen(measures, rows, seed):
+        for number, row in enumerate(chosen):
+            answer = ask(row.state, {"q": _question(row)})["q"]
+            if row.kind == "noul":
+                made = (float(answer["noul"]), 1 - float(answer["noul"]))
+            else:
+                made = tuple(float(p) for p in answer["probabilities"].values())
+            out.append(Record(measure, "plain", task, row.kind, number, row.gold, (made,)))
+    return out
+
+
+def _question(row: Row) -> dict[str, Any]:
+    question: dict[str, Any] = {"type": row.kind, "instructions": row.instructions}
+    if row.kind == "choice":
+        question["criteria"] = dict(zip(row.names, row.descriptions, strict=True))
+    elif row.kind == "score":
+        question["criteria"] = list(row.names)
+    return question
