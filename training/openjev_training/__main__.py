@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .architecture import NANO
+
+TRAINING = Path(__file__).resolve().parents[1]
+RESULTS = TRAINING / "results"
+EMBEDDED = TRAINING.parent / "server" / "openjev_server" / "models" / "nano"
+LATENCY = TRAINING.parent / "benchmarks" / "results" / "cpu.json"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 Folder = Annotated[Path, typer.Option(file_okay=False)]
@@ -58,6 +64,19 @@ def report(predictions: Path, out: Path | None = None) -> None:
 
     text = json.dumps(_rounded(summary(read_predictions(predictions))), indent=1)
     typer.echo(text) if out is None else out.write_text(text + "\n")
+
+
+@app.command()
+def results(run: Folder, out: Folder = RESULTS) -> None:
+    """Reports every phase of a run that has predictions, and keeps its log."""
+    from .metrics import summary
+    from .predict import read_predictions
+
+    for file in sorted(run.glob("*/predictions.jsonl.xz")):
+        text = json.dumps(_rounded(summary(read_predictions(file))), indent=1)
+        (out / f"{file.parent.name}.json").write_text(text + "\n")
+        typer.echo(f"{file.parent.name}: {out / file.parent.name}.json")
+    shutil.copyfile(run / "log.jsonl", out / "log.jsonl")
 
 
 @app.command()
@@ -128,6 +147,38 @@ def sparrow(prepared: Folder, out: Path, rows: int = 1000) -> None:
         raise typer.BadParameter("pip install --no-deps sparrow-decider==0.2.0 first") from error
     measures = {name: members for name, members in load_measures(prepared).items() if name in ("held-out", "routing")}
     write_predictions(out, sparrow_records(ask, measures, rows=rows))
+
+
+@app.command()
+def targets(
+    results: Folder = RESULTS,
+    prepared: Annotated[Path | None, typer.Option(help="What `prepare` wrote; without it nothing is measured.")] = None,
+    held_out: Annotated[Path | None, typer.Option(help="A checkpoint that saw no held-out task.")] = None,
+    shipped: Annotated[Path | None, typer.Option(help="The checkpoint that ships; the embedded one.")] = None,
+    rows: int = 60,
+    threads: int | None = None,
+    out: Path | None = None,
+    notes: Annotated[Path | None, typer.Option(help="A Markdown file with targets:begin and targets:end.")] = None,
+) -> None:
+    """Prints the targets table, from the checkpoints at hand where their data are, else from the committed results."""
+    from .marks import fill
+    from .targets import as_markdown, read_results, target_lines
+    from .targets_run import remeasured
+
+    embedded = shipped or EMBEDDED
+    found = read_results(results, latency=LATENCY, weights=embedded / "model.q4.safetensors")
+    if prepared is not None:
+        found = remeasured(found, prepared, held_out, embedded, rows=rows, threads=threads)
+    if prepared is None:
+        typer.echo("Nothing is measured now (no --prepared): committed results of the training run.\n")
+    elif held_out is None:
+        typer.echo("No held-out checkpoint given: held-out figures are the committed results of the training run.\n")
+    text = as_markdown(target_lines(found))
+    typer.echo(text)
+    if out is not None:
+        out.write_text(text + "\n")
+    if notes is not None:
+        notes.write_text(fill(notes.read_text(), "targets", text))
 
 
 def _rounded(value: Any) -> Any:

@@ -97,6 +97,7 @@ def sparrow_records(ask: Ask, measures: Mapping[str, Sequence[Row]], *, rows: in
     for measure, task, chosen in _chosen(measures, rows, seed):
         for number, row in enumerate(chosen):
             answer = ask(row.state, {"q": _question(row)})["q"]
+            made: tuple[float, ...]
             if row.kind == "noul":
                 made = (float(answer["noul"]), 1 - float(answer["noul"]))
             else:

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as PyTorch calls it
-from openjev_server.engine.quantised import FILE_NAME, write_quantised
+from openjev_server.engine.quantised import FILE_NAME
 from torch import Tensor
 
 from .architecture import Architecture
 from .backbone import Nano, named_tensors
+from .checkpoint import write_checkpoint
 from .device import DeviceBatch, Runner, candidate_log_probs, to_device
 from .journal import Log, Losses
 from .packing import Batch, Compiled, Encoder, pack
@@ -170,7 +171,7 @@ def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
                 if settings.warm is not None:
                     load_warm_start(model, settings.warm)
             _run_phase(settings, phase, runner, samplers[phase.everything, phase.mixture], encoder, number, log)
-            _write(folder, phase, runner.model, log)
+            _write(settings, folder, phase, runner.model, log)
         if phase.measure and not (folder / PREDICTIONS).is_file():
             try:
                 planning.join()
@@ -263,10 +264,9 @@ def _plan(settings: Settings, encoder: Encoder) -> None:
     (settings.out / "jobs.part").rename(settings.out / "jobs.pickle")
 
 
-def _write(folder: Path, phase: Phase, model: Nano, log: Log) -> None:
-    """The checkpoint as it ships and the exact weights; the phase has ended once the latter are there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_quantised(folder / FILE_NAME, named_tensors(model), {"phase": phase.name})
+def _write(settings: Settings, folder: Path, phase: Phase, model: Nano, log: Log) -> None:
+    """A checkpoint directory that loads, and the exact weights: once they are there the phase has ended."""
+    write_checkpoint(folder, named_tensors(model), model.arch, settings.tokenizer, {"phase": phase.name})
     torch.save(model.state_dict(), folder / "exact.part")
     (folder / "exact.part").rename(folder / FINISHED)
     (folder / "progress.pt").unlink(missing_ok=True)
