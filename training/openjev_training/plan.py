@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["Phase", "Settings", "read_plan"]
 
-_MIXTURES = ("plain", "skills")
+_MIXTURES = ("plain", "skills", "skills-2")
 
 
 @dataclass(frozen=True, slots=True)

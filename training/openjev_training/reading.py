@@ -123,6 +123,11 @@ class Reader:
         ]
 
     @property
+    def docs(self) -> Sequence[tuple[str, ...]]:
+        """Texts of two sentences and more."""
+        return self._docs
+
+    @property
     def counts(self) -> dict[str, int]:
         return {
             "quizzes": len(self._quizzes),

@@ -11,12 +11,13 @@ from itertools import accumulate
 
 from openjev_server.questions import Choice, Option, Text
 
-from . import augment, templates
+from . import augment, judgements, limits, templates
+from .distractors import misled
 from .examples import Example, Labelled, from_row, one_hot, smooth
 from .reading import Reader
 from .rows import Row
 
-__all__ = ["MIXTURES", "PLAIN", "SKILLS", "Mixture", "Sampler"]
+__all__ = ["MIXTURES", "PLAIN", "SKILLS", "SKILLS_2", "Mixture", "Sampler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,31 @@ class Mixture:
     augmented: bool
     smoothing: float
     """Mass that labels give to the uniform distribution."""
+    judgements: float = 0.0
+    limits: float = 0.0
+    misled: float = 0.0
+    """Share of the examples from rows, templates and threads whose state also names options (`distractors`)."""
 
 
 SKILLS = Mixture(rows=0.62, reading=0.17, templates=0.15, threads=0.06, augmented=True, smoothing=0.04)
 PLAIN = Mixture(rows=1.0, reading=0.0, templates=0.0, threads=0.0, augmented=False, smoothing=0.0)
 """What the probe was trained on: rows as they stand."""
-MIXTURES = {"plain": PLAIN, "skills": SKILLS}
+SKILLS_2 = Mixture(
+    rows=0.54,
+    reading=0.13,
+    templates=0.11,
+    threads=0.05,
+    augmented=True,
+    smoothing=0.04,
+    judgements=0.12,
+    limits=0.05,
+    misled=0.12,
+)
+"""What `held-out` missed: routing past metadata that names options, yes/no about grammar, claims and what is rare."""
+MIXTURES = {"plain": PLAIN, "skills": SKILLS, "skills-2": SKILLS_2}
 """By the name that a plan gives."""
 
+_KINDS = ("rows", "reading", "templates", "threads", "judgements", "limits")
 _WEIGHTS = {"persona": 0.5, "csqa2": 0.6, "aqua": 0.3, "hatespeech.choice": 0.6, "hatespeech.noul": 0.6, "fewrel": 0.8}
 _READING = ("nli", "mnli", "cad", "copa", "cosmos", "qasc", "sgd", "pubmed", "bbq", "strategy", "sense", "vader")
 
@@ -159,17 +177,21 @@ class Sampler:
         m = self._mixture
         example: Example | None = None
         while example is None or not example.items:
-            kind = rng.choices(
-                ("rows", "reading", "templates", "threads"), (m.rows, m.reading, m.templates, m.threads)
-            )[0]
+            kind = rng.choices(_KINDS, [getattr(m, kind) for kind in _KINDS])[0]
             if kind == "rows":
                 example = self._from_rows(rng)
             elif kind == "reading":
                 example = self._reader.draw(rng)
             elif kind == "templates":
                 example = templates.draw(rng)
+            elif kind == "judgements":
+                example = judgements.draw(rng, self._reader.docs) if self._reader.docs else None
+            elif kind == "limits":
+                example = limits.draw(rng)
             else:
                 example = self._thread(rng)
+            if example is not None and m.misled and kind not in ("reading", "judgements") and rng.random() < m.misled:
+                example = misled(rng, example)
         if m.smoothing:
             items = tuple(Labelled(i.question, smooth(i.target, m.smoothing)) for i in example.items)
             example = Example(example.state, items)
