@@ -23,7 +23,7 @@ _ONE = (
     "suggested by the old rules: {a} (not checked)",
     "other open request of this person: {a}",
     "last month's survey: {a}, {n} of 10",
-    "breadcrumbs: home > {a} > contact",
+    "breadcrumbs: home > {a} > write to us",
     "Sent via the form for {a}",
     "queue before the merger: {a}",
     "{n} similar messages went to {a} last week",
