@@ -181,6 +181,26 @@ def targets(
         notes.write_text(fill(notes.read_text(), "targets", text))
 
 
+@app.command()
+def plots(
+    results: Folder = RESULTS,
+    predictions: Annotated[Path | None, typer.Option(help="Of the phase without held-out tasks, for new bins.")] = None,
+) -> None:
+    """Draws losses and accuracies by tokens, and reliability with and without calibration, into `results`.
+
+    The log and the accuracies are the folder's own. So are the bins of reliability, unless predictions are given.
+    """
+    from .plots import draw_reliability, draw_training
+    from .predict import read_predictions
+    from .reliability import read_bins, reliability, write_bins
+
+    bins = results / "reliability.json"
+    if predictions is not None:
+        write_bins(bins, reliability(read_predictions(predictions)))
+    draw_training(results, results / "training.svg")
+    draw_reliability(read_bins(bins), results / "reliability.svg")
+
+
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _rounded(v) for k, v in value.items()}

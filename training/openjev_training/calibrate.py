@@ -25,7 +25,7 @@ from openjev_server.canvas.template import Template
 
 from .predict import Record
 
-__all__ = ["Fitted", "Recipe", "fit_kind", "rows_of", "write_calibration"]
+__all__ = ["Fitted", "Recipe", "fit_kind", "nested_scalings", "rows_of", "write_calibration"]
 
 STEPS = (1, 2)
 SHARES = (0.0, 0.5, 1.0)
@@ -73,10 +73,7 @@ def fit_kind(records: Sequence[Record], kind: str, steps: int) -> Fitted:
         raise ValueError(f"{len(held_out)} held-out tasks of type {kind}: leaving one out needs two")
     recipe, losses = _choose(held_out, cal, kind)
     scaling = _rounded(_fit(held_out, cal, recipe))
-    nested: dict[str, Scaling] = {}
-    for task in held_out:
-        others = _without(held_out, task)
-        nested[task] = _fit(others, cal, _choose(others, cal, kind)[0])
+    nested = nested_scalings(held_out, cal, kind)
     report: dict[str, Any] = {
         "method": recipe.method,
         "share of cal": recipe.share,
@@ -90,6 +87,15 @@ def fit_kind(records: Sequence[Record], kind: str, steps: int) -> Fitted:
             report[f"{measure} before"] = _scores(tasks, lambda _: None)
             report[f"{measure} after"] = _scores(tasks, lambda _: scaling)
     return Fitted(scaling, recipe, report)
+
+
+def nested_scalings(held_out: Tasks, cal: Tasks, kind: str) -> dict[str, Scaling]:
+    """For each held-out task the map whose method, share and parameters come from the others alone."""
+    nested: dict[str, Scaling] = {}
+    for task in held_out:
+        others = _without(held_out, task)
+        nested[task] = _fit(others, cal, _choose(others, cal, kind)[0])
+    return nested
 
 
 def _choose(held_out: Tasks, cal: Tasks, kind: str) -> tuple[Recipe, dict[Recipe, float]]:
