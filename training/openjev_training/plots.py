@@ -57,13 +57,13 @@ def draw_training(results: Path, out: Path) -> None:
         for phase in _PHASES:
             unseen = phase != "everything"  # which was trained on the held-out tasks
             summary = json.loads((results / f"{phase}.json").read_text())
-            tokens = offset[phase] + ends[phase]
+            end = offset[phase] + ends[phase]
             for kind, (_, colour) in _TYPES.items():
                 value = summary["held-out"][f"macro {kind}"]["step 2"]
                 if unseen:
-                    axes[2].plot(tokens, value, "o", color=colour, markersize=7)
-                axes[2].plot(tokens, summary["test"][f"macro {kind}"]["step 2"], "s", color=colour, fillstyle="none")
-            axes[2].annotate(_PHASES[phase][0], (tokens, 0.415 if unseen else 0.45), ha="center", fontsize=9)
+                    axes[2].plot(end, value, "o", color=colour, markersize=7)
+                axes[2].plot(end, summary["test"][f"macro {kind}"]["step 2"], "s", color=colour, fillstyle="none")
+            axes[2].annotate(_PHASES[phase][0], (end, 0.415 if unseen else 0.45), ha="center", fontsize=9)
         for label, colour in _TYPES.values():
             axes[2].plot([], [], "-", color=colour, label=label)
         axes[2].plot([], [], "o", color="#39414f", label="held-out tasks")
