@@ -201,6 +201,20 @@ def plots(
     draw_reliability(read_bins(bins), results / "reliability.svg")
 
 
+@app.command()
+def everyday(
+    checkpoint: Folder = EMBEDDED, out: Path = RESULTS / "everyday.json", card: Path = EMBEDDED / "MODEL_CARD.md"
+) -> None:
+    """Answers the everyday cases through the server's code; keeps the answers and writes them into the card."""
+    from .everyday_run import answer_cases, as_markdown
+    from .marks import fill
+
+    kept = answer_cases(checkpoint)
+    text = fill(card.read_text(encoding="utf-8"), "everyday", as_markdown(kept))
+    out.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    card.write_text(text, encoding="utf-8")
+
+
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _rounded(v) for k, v in value.items()}

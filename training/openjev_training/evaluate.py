@@ -13,7 +13,7 @@ from openjev_server.canvas.readout import read_out
 from openjev_server.canvas.templates import template_for
 from openjev_server.canvas.tokenizer import TextTokenizer
 from openjev_server.engine.loading import load_engine
-from openjev_server.engine.protocol import EngineError
+from openjev_server.engine.protocol import EngineError, EngineInfo
 from openjev_server.questions import Question, Text
 
 from .examples import from_row
@@ -30,6 +30,10 @@ class Served:
         self._engine = load_engine(checkpoint, device="cpu", dtype=dtype, threads=threads)
         tokenizer = TextTokenizer.from_directory(checkpoint)
         self._compiler = Compiler(tokenizer, template_for(tokenizer))
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._engine.info
 
     def ask(self, asked: Sequence[tuple[Text, Sequence[Question]]], *, steps: int) -> list[list[list[float]]]:
         """Probabilities per request and question after `steps` steps. Raises EngineError."""
