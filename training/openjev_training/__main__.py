@@ -215,6 +215,21 @@ def everyday(
     card.write_text(text, encoding="utf-8")
 
 
+@app.command()
+def edges(
+    checkpoint: Folder = EMBEDDED,
+    out: Path = RESULTS / "edges.json",
+    lookups: int = 20,
+    long_cases: int = 3,
+    long_tokens: int = 8000,
+) -> None:
+    """Measures lookups among up to 255 options, and empty, irrelevant and very long states."""
+    from .edges import edges as run
+
+    found = run(checkpoint, lookups=lookups, long_cases=long_cases, long_tokens=long_tokens)
+    out.write_text(json.dumps(_rounded(found), indent=1) + "\n")
+
+
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _rounded(v) for k, v in value.items()}
