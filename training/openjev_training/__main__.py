@@ -216,6 +216,15 @@ def everyday(
 
 
 @app.command()
+def second_step(predictions: Path, out: Path = RESULTS / "second-step.json", share: float = 0.25) -> None:
+    """One step against two on the least sure held-out rows of each task."""
+    from .predict import read_predictions
+    from .second_step import unsure
+
+    out.write_text(json.dumps(_rounded(unsure(read_predictions(predictions), share)), indent=1) + "\n")
+
+
+@app.command()
 def edges(
     checkpoint: Folder = EMBEDDED,
     out: Path = RESULTS / "edges.json",
