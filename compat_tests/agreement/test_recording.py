@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -92,3 +92,69 @@ def test_a_host_that_answers_nonsense_is_left_to_the_client(tmp_path: Path) -> N
     with Client(URL, transport=RecordingTransport(path, httpx.MockTransport(odd))) as client:
         client.decide("x", QUESTIONS)
     assert [json.loads(line)["type"] for line in path.read_text(encoding="utf-8").splitlines()] == ["noul"]
+
+
+@pytest.mark.parametrize("noul", [None, True, -0.1, 1.5])
+def test_what_agree_would_not_read_is_not_written(tmp_path: Path, noul: object) -> None:
+    def odd(_: httpx.Request) -> httpx.Response:
+        answers = {"n": {"type": "noul", "noul": noul}, "s": {"type": "score", "score": 1, "probabilities": {"0": 1}}}
+        return httpx.Response(200, json={"model": "m", "answers": answers, "usage": {"input_tokens": -1}})
+
+    path = tmp_path / "kept.jsonl"
+    with httpx.Client(base_url=URL, transport=RecordingTransport(path, httpx.MockTransport(odd))) as client:
+        questions = {"n": {"type": "noul", "instructions": "?"}, "s": {"type": "score", "criteria": ["a", "b"]}}
+        client.post("/v1/systemone", json={"state": "x", "questions": questions})
+    assert [fixture.type for fixture in load_fixtures([path])] == ["score"]
+
+
+SENT = {"state": "x", "questions": {"n": {"type": "noul", "instructions": "Late?"}}}
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    yield content[:10]
+    yield content[10:]
+
+
+def test_streams_stay_streams(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+
+    def whole(request: httpx.Request) -> httpx.Response:
+        request.read()
+        squeezed = httpx.ByteStream(gzip.compress(answer(request).content))
+        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=squeezed)
+
+    def streaming(request: httpx.Request) -> httpx.Response:
+        request.read()
+        return httpx.Response(200, content=_pieces(answer(request).content))
+
+    for handler in (whole, streaming):
+        with httpx.Client(base_url=URL, transport=RecordingTransport(path, httpx.MockTransport(handler))) as client:
+            body = json.dumps(SENT).encode()
+            with client.stream("POST", "/v1/systemone", content=_pieces(body)) as response:
+                received = b"".join(response.iter_raw())
+            assert received
+            assert response.elapsed.total_seconds() >= 0
+    assert [fixture.type for fixture in load_fixtures([path])] == ["noul", "noul"]
+
+
+def test_streams_stay_streams_for_asyncio(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+
+    async def pieces(content: bytes) -> AsyncIterator[bytes]:
+        for piece in _pieces(content):
+            yield piece
+
+    async def streaming(request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        return httpx.Response(200, content=pieces(answer(request).content))
+
+    async def run() -> None:
+        transport = AsyncRecordingTransport(path, httpx.MockTransport(streaming))
+        async with httpx.AsyncClient(base_url=URL, transport=transport) as client:
+            body = pieces(json.dumps(SENT).encode())
+            async with client.stream("POST", "/v1/systemone", content=body) as response:
+                assert [piece async for piece in response.aiter_raw()]
+            assert response.elapsed.total_seconds() >= 0
+
+    asyncio.run(run())
+    assert [fixture.type for fixture in load_fixtures([path])] == ["noul"]

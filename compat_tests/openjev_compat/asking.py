@@ -64,7 +64,8 @@ def read_requests(path: Path, *, workflow: str, licence: str) -> list[Ask]:
         bodies = parse_json("".join(text for _, text in lines), where=str(path))
     else:
         bodies = [parse_json(text, where=where) for where, text in lines]
-    asks = []
+    asks: list[Ask] = []
+    named: set[str] = set()
     for number, body in enumerate(bodies, start=1):
         questions = body.get("questions") if isinstance(body, dict) else None
         if not isinstance(questions, dict) or not questions or "state" not in body:
@@ -80,4 +81,8 @@ def read_requests(path: Path, *, workflow: str, licence: str) -> list[Ask]:
                 questions={f"{case}/{qid}": question for qid, question in questions.items()},
             )
         )
+        twice = named & asks[-1].questions.keys()
+        if twice:
+            raise FixtureError(f"{path}: request {number}: {min(twice)} names a question of an earlier request too")
+        named |= asks[-1].questions.keys()
     return asks

@@ -12,29 +12,37 @@ from pathlib import Path
 from typing import Any
 
 from .fixture import Fixture, Request
-from .store import FixtureError
+from .store import FixtureError, checked
 
 __all__ = ["consensus", "import_cases", "parse_cases"]
 
 _SUFFIX = "-cases"
+_KEYS = ("documents", "questions", "cases")
 _SOURCE = "public evaluation pages of Jev"
 _LICENCE = "as downloaded by the user; not for redistribution"
 
 
 def parse_cases(text: str, *, where: str) -> dict[str, Any]:
     """The object with `documents`, `questions` and `cases`. Raises FixtureError when the text holds none."""
+    decoder = json.JSONDecoder()
+    problem = "there is none"
     start = text.find("{")
-    try:
-        book, _ = json.JSONDecoder().raw_decode(text, start) if start >= 0 else (None, 0)
-    except ValueError as error:
-        raise FixtureError(f"{where}: no JSON object inside: {error}") from None
-    if isinstance(book, dict) and isinstance(book.get("eval"), dict):
-        book = book["eval"]
-    missing = [key for key in ("documents", "questions", "cases") if not isinstance(book, dict) or key not in book]
-    if missing:
-        raise FixtureError(f"{where}: the object has no {', '.join(missing)}")
-    assert isinstance(book, dict)
-    return book
+    while start >= 0:  # a comment before the call may hold braces too
+        try:
+            found, end = decoder.raw_decode(text, start)
+        except RecursionError:
+            problem = "nested too deeply"
+            break
+        except ValueError as error:
+            problem, end = str(error), start + 1
+        else:
+            book: dict[str, Any] = found["eval"] if isinstance(found.get("eval"), dict) else found
+            missing = [key for key in _KEYS if key not in book]
+            if not missing:
+                return book
+            problem = f"it has no {', '.join(missing)}"
+        start = text.find("{", end)
+    raise FixtureError(f"{where}: no JSON object with {', '.join(_KEYS)} inside: {problem}")
 
 
 def import_cases(path: Path, *, recorded_at: str) -> dict[str, list[Fixture]]:
@@ -45,15 +53,20 @@ def import_cases(path: Path, *, recorded_at: str) -> dict[str, list[Fixture]]:
     book = parse_cases(path.read_text(encoding="utf-8"), where=str(path))
     workflow = path.stem.removesuffix(_SUFFIX).replace("-", "_")
     models: dict[str, list[Fixture]] = {}
-    for case_id, case in _items(book["cases"]):
-        for key, run in _items(case["models"]):
-            model = f"{key}:{run['model']}" if run.get("model") else key
+    place = "cases"
+    try:
+        for case_id, case in _items(book["cases"]):
+            place = f"case {case_id}"
             references = case.get("reference_answers") or {}
-            try:
-                fixtures = list(_fixtures(book, workflow, case_id, model, run["nodes"], references, recorded_at))
-            except (KeyError, IndexError, TypeError) as error:
-                raise FixtureError(f"{path}: case {case_id}, model {model}: unexpected shape ({error!r})") from None
-            models.setdefault(model, []).extend(fixtures)
+            for key, run in _items(case["models"]):
+                model = f"{key}:{run['model']}" if run.get("model") else key
+                place = f"case {case_id}, model {model}"
+                fixtures = _fixtures(book, workflow, case_id, model, run["nodes"], references, recorded_at)
+                models.setdefault(model, []).extend(map(checked, fixtures))
+    except FixtureError as error:
+        raise FixtureError(f"{path}: {error}") from None
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise FixtureError(f"{path}: {place}: unexpected shape ({error!r})") from None
     return models
 
 

@@ -28,6 +28,15 @@ class Usage:
     output_tokens: int
     questions: int
 
+    @classmethod
+    def of(cls, usage: object, *, questions: int) -> Usage | None:
+        """From an answer's `usage`; None unless both counts are there and are counts."""
+        counts = usage if isinstance(usage, Mapping) else {}
+        sent, answered = counts.get("input_tokens"), counts.get("output_tokens")
+        if type(sent) is int and type(answered) is int and min(sent, answered) >= 0:
+            return cls(sent, answered, questions)
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixture:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .asking import Ask
 from .fixture import Fixture
-from .store import FixtureError, parse_fixture, read_lines, write_fixtures
+from .store import FixtureError, cut_unfinished_line, parse_fixture, read_lines, write_fixtures
 
 __all__ = ["Journal"]
 
@@ -29,10 +29,7 @@ class Journal:
         """
         if self._path is None or not self._path.exists():
             return [], list(range(len(asks)))
-        content = self._path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            self._path.write_bytes(whole)
+        cut_unfinished_line(self._path)
         kept: dict[str, Fixture] = {}
         lines = 0
         for where, line in read_lines(self._path):

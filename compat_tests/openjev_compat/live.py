@@ -14,6 +14,7 @@ from openjev_sdk import AsyncClient, Decision, OpenJevError, Options
 from .asking import Ask
 from .fixture import Fixture, Request, Usage
 from .journal import Journal
+from .store import FixtureError, checked
 
 __all__ = ["LiveRun", "Target", "ask_all"]
 
@@ -65,13 +66,23 @@ class _Collector:
                 self.failed_questions += len(ask.questions)
             else:
                 elapsed_ms = (time.perf_counter() - started) * 1000
-                answered = _fixtures_of(ask, decision, self.target, elapsed_ms)
-                self.failed_questions += len(ask.questions) - len(answered)
-                missing = sorted(set(ask.questions) - {fixture.id for fixture in answered})
+                given = _fixtures_of(ask, decision, self.target, elapsed_ms)
+                missing = sorted(set(ask.questions) - {fixture.id for fixture in given})
                 self.failures += [f"{id_}: no answer of the type that was asked" for id_ in missing]
+                answered = [fixture for fixture in given if self._usable(fixture)]
+                self.failed_questions += len(ask.questions) - len(answered)
                 self.journal.append(answered)
                 self.fixtures.extend(answered)
             self.done()
+
+    def _usable(self, fixture: Fixture) -> bool:
+        """A server may answer anything; a line that cannot be read again would make the whole file useless."""
+        try:
+            checked(fixture)
+        except FixtureError as error:
+            self.failures.append(str(error))
+            return False
+        return True
 
 
 async def ask_all(
@@ -118,10 +129,7 @@ class _Queue:
 
 def _fixtures_of(ask: Ask, decision: Decision, target: Target, elapsed_ms: float) -> list[Fixture]:
     answers = decision.raw["answers"]
-    usage = decision.usage
-    tokens = None
-    if usage.input_tokens is not None and usage.output_tokens is not None:
-        tokens = Usage(usage.input_tokens, usage.output_tokens, len(ask.questions))
+    tokens = Usage.of(decision.raw.get("usage"), questions=len(ask.questions))
     steps = target.options.steps if target.options is not None else None
     return [
         Fixture(

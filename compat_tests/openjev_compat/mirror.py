@@ -19,6 +19,7 @@ from openjev_server.wire.body import decode_body
 from openjev_server.wire.errors import WireError
 
 from .fixture import Fixture, Request, Usage
+from .store import checked, cut_unfinished_line
 
 __all__ = ["Exchange", "Mirror", "PairFiles"]
 
@@ -50,7 +51,16 @@ class PairFiles:
     def paths(self) -> tuple[Path, Path]:
         return self.directory / "upstream.jsonl", self.directory / "engine.jsonl"
 
+    def repair(self) -> None:
+        """Drop what a killed run left of its last lines. Call it before the first `append`."""
+        for path in self.paths:
+            if path.is_file():
+                cut_unfinished_line(path)
+
     def append(self, upstream: list[Fixture], engine: list[Fixture]) -> None:
+        """Raises FixtureError, and writes nothing, when one of them could not be read again."""
+        for fixture in (*upstream, *engine):
+            checked(fixture)
         self.directory.mkdir(parents=True, exist_ok=True)
         for path, fixtures in zip(self.paths, (upstream, engine), strict=True):
             with path.open("a", encoding="utf-8") as lines:
@@ -126,10 +136,6 @@ class Mirror:
     def _fixtures(
         self, case: str, body: Mapping[str, Any], answer: Mapping[str, Any], source: str, elapsed_ms: float
     ) -> list[Fixture]:
-        tokens = answer.get("usage") or {}
-        usage = None
-        if isinstance(tokens.get("input_tokens"), int) and isinstance(tokens.get("output_tokens"), int):
-            usage = Usage(tokens["input_tokens"], tokens["output_tokens"], len(body["questions"]))
         return [
             Fixture(
                 id=f"{case}/{qid}",
@@ -144,7 +150,7 @@ class Mirror:
                 answer=given,
                 reference=None,
                 latency_ms=round(elapsed_ms, 3),
-                usage=usage,
+                usage=Usage.of(answer.get("usage"), questions=len(body["questions"])),
             )
             for qid, given in answer["answers"].items()
             if qid in body["questions"]

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -60,6 +60,7 @@ def create_shadow_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        pairs.repair()
         task = asyncio.create_task(mirror.run())
         try:
             yield
@@ -127,8 +128,8 @@ class _Proxy:
 
     def _forwarded(self, request: Request, body: bytes) -> httpx.Request:
         url = self._url(request.scope["raw_path"], request.scope["query_string"])
-        skipped = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
-        headers = [(name, value) for name, value in request.headers.raw if name not in skipped]
+        skipped = {b"host", b"content-length", b"expect"}
+        headers = [(name, value) for name, value in _end_to_end(request.headers.raw) if name not in skipped]
         carries_body = body or request.method in {"POST", "PUT", "PATCH"}
         return httpx.Request(
             request.method,
@@ -139,6 +140,13 @@ class _Proxy:
         )
 
 
+def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers, their names in lower case, without those of the connection and those that `connection` lists."""
+    lowered = [(name.lower(), value) for name, value in headers]
+    listed = {part.strip().lower() for name, value in lowered if name == b"connection" for part in value.split(b",")}
+    return [(name, value) for name, value in lowered if name not in _HOP_BY_HOP and name not in listed]
+
+
 def _is_decision(request: Request, upstream: httpx.Response) -> bool:
     return request.method == "POST" and upstream.status_code == 200 and request.url.path.endswith("/systemone")
 
@@ -147,8 +155,10 @@ def _unchanged(method: str, upstream: httpx.Response, received: bytes) -> Respon
     """The upstream's status, headers and bytes; only the headers of its connection are left out."""
     response = Response(status_code=upstream.status_code)
     response.body = received
-    headers = [(name.lower(), value) for name, value in upstream.headers.raw if name.lower() not in _HOP_BY_HOP]
+    headers = _end_to_end(upstream.headers.raw)
     bodiless = method == "HEAD" or upstream.status_code in {204, 304}
+    if upstream.status_code == 304:  # its length is that of the unsent body, for which the server would wait
+        headers = [(name, value) for name, value in headers if name != b"content-length"]
     if not bodiless and not any(name == b"content-length" for name, _ in headers):
         headers.append((b"content-length", str(len(received)).encode()))  # it came in chunks
     response.raw_headers = headers

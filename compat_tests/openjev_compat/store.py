@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
@@ -15,7 +16,17 @@ from jsonschema.exceptions import ValidationError
 
 from .fixture import Fixture
 
-__all__ = ["FixtureError", "load_fixtures", "parse_fixture", "parse_json", "read_lines", "schema", "write_fixtures"]
+__all__ = [
+    "FixtureError",
+    "checked",
+    "cut_unfinished_line",
+    "load_fixtures",
+    "parse_fixture",
+    "parse_json",
+    "read_lines",
+    "schema",
+    "write_fixtures",
+]
 
 
 class FixtureError(ValueError):
@@ -68,6 +79,25 @@ def parse_fixture(text: str, *, where: str) -> Fixture:
     if fixture.answer["type"] != fixture.type:
         raise FixtureError(f"{where}: the answer is a {fixture.answer['type']}, the question a {fixture.type}")
     return fixture
+
+
+def checked(fixture: Fixture) -> Fixture:
+    """The fixture itself. Raises FixtureError when its line could not be written and read again."""
+    line = fixture.to_line()
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        raise FixtureError(f"{fixture.id!r}: not UTF-8: {error.reason}") from None
+    parse_fixture(line, where=fixture.id)
+    return fixture
+
+
+def cut_unfinished_line(path: Path) -> None:
+    """Drop what follows the last line end: a writer that was killed left it, and a line after it would be lost too."""
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        os.truncate(path, end)
 
 
 def load_fixtures(paths: Sequence[Path]) -> list[Fixture]:
