@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ ANSWERS: dict[str, Any] = {
 
 
 def book() -> dict[str, Any]:
-    node = {"ran": True, "doc": 1, "questions": {"late": 0, "payer": 1, "anger": 2}, "answers": ANSWERS}
+    answers = deepcopy(ANSWERS)
+    node = {"ran": True, "doc": 1, "questions": {"late": 0, "payer": 1, "anger": 2}, "answers": answers}
     other = {**ANSWERS, "late": {"noul": 0.3}}
     return {
         "eval": {
@@ -110,3 +113,54 @@ def test_another_shape_is_named(tmp_path: Path) -> None:
     del content["eval"]["cases"]["parcel-1"]["models"]["typesafe"]["nodes"][0]["answers"]["payer"]
     with pytest.raises(FixtureError, match=r"case parcel-1, model typesafe:v1.*payer"):
         import_cases(written(tmp_path, content), recorded_at="2026-12-02")
+
+
+def _changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    content = book()
+    change(content["eval"])
+    return content
+
+
+def _nodes(content: dict[str, Any]) -> Any:
+    return content["cases"]["parcel-1"]["models"]["typesafe"]["nodes"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _changed(lambda b: b.update(cases=None)),
+        _changed(lambda b: b.update(cases=3)),
+        _changed(lambda b: b.update(cases={"parcel-1": "text"})),
+        _changed(lambda b: b["cases"]["parcel-1"].pop("models")),
+        _changed(lambda b: b["cases"]["parcel-1"]["models"].update(typesafe="v1")),
+        _changed(lambda b: b["cases"]["parcel-1"].update(reference_answers=["x"])),
+        _changed(lambda b: _nodes(b)[0].update(questions=["late"])),
+        _changed(lambda b: _nodes(b)[0]["questions"].update(late=-1)),
+        _changed(lambda b: _nodes(b)[0].update(answers={**ANSWERS, "late": {"noul": None}})),
+        _changed(lambda b: _nodes(b)[0].update(answers={**ANSWERS, "late": {"noul": float("nan")}})),
+        _changed(lambda b: _nodes(b)[0].update(answers={**ANSWERS, "late": {"noul": 1.7}})),
+        _changed(lambda b: _nodes(b).append(_nodes(b)[0])),
+    ],
+)
+def test_what_agree_would_not_read_is_refused_with_the_file(tmp_path: Path, content: dict[str, Any]) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(FixtureError, match=path.name) as caught:
+        import_cases(path, recorded_at="2026-12-02")
+    assert "\n" not in str(caught.value)
+
+
+def test_deep_nesting_and_other_encodings_are_refused(tmp_path: Path) -> None:
+    deep = tmp_path / "deep-cases.js"
+    deep.write_text("load(" + '{"a":' * 100_000, encoding="utf-8")
+    with pytest.raises(FixtureError, match="deep-cases"):
+        import_cases(deep, recorded_at="2026-12-02")
+    latin = tmp_path / "latin-cases.js"
+    latin.write_bytes("load({'é'})".encode("latin-1"))
+    with pytest.raises(FixtureError, match=r"latin-cases.*UTF-8"):
+        import_cases(latin, recorded_at="2026-12-02")
+
+
+def test_braces_before_the_call_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "parcels-cases.js"
+    path.write_text(f"/* {{made}} */ window.x = window.x || {{}}; load({json.dumps(book())});", encoding="utf-8")
+    assert sum(map(len, import_cases(path, recorded_at="2026-12-02").values())) == 6

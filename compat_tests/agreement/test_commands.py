@@ -199,6 +199,12 @@ def test_import_cases(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert len(load_fixtures([tmp_path / "out"])) == 1
     assert command("import-cases", str(tmp_path / "absent.js"), "--out", str(tmp_path)).exit_code == 2
+    twin = path.with_name("other") / path.name
+    twin.parent.mkdir()
+    twin.write_bytes(path.read_bytes())
+    result = command("import-cases", str(path), str(twin), "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2
+    assert "would hold typesafe:v1" in result.output
 
 
 @pytest.mark.parametrize(

@@ -236,3 +236,34 @@ def test_only_the_sample_is_mirrored(tmp_path: Path) -> None:
             for _ in range(60):
                 client.post("/v1/systemone", json=body("noul"))
     assert 5 <= len(load_fixtures([tmp_path / "engine.jsonl"])) <= 32
+
+
+@pytest.mark.parametrize("noul", ["null", "NaN", "1.7", '"yes"'])
+def test_a_pair_that_agree_would_not_read_is_not_written(tmp_path: Path, noul: str) -> None:
+    odd = b'{"model":"m","answers":{"noul":{"type":"noul","noul":%s}},"usage":{"input_tokens":-1}}' % noul.encode()
+
+    def upstream_(_: Request) -> Response:
+        return Response(odd, 200, media_type="application/json")
+
+    with served(Starlette(routes=[Route("/{path:path}", upstream_, methods=["POST"])])) as origin:
+        client = AsyncClient("http://engine.test", "ours", transport=httpx.MockTransport(answer), max_retries=0)
+        app = create_shadow_app(
+            ShadowSettings(upstream=origin, sample=1.0, timeout_s=10.0), client, PairFiles(tmp_path / "pairs")
+        )
+        with served(app) as proxy:
+            assert httpx.post(f"{proxy}/v1/systemone", json=body("noul")).content == odd
+            until(lambda: app.state.mirror.failed == 1)
+    assert not (tmp_path / "pairs").exists()
+
+
+def test_a_line_that_a_kill_cut_off_is_dropped_at_the_next_start(tmp_path: Path) -> None:
+    with shadowed(tmp_path, answer) as (_, proxy, mirror):
+        httpx.post(f"{proxy}/v1/systemone", json=body("noul"), headers=AUTHORISED)
+        until(lambda: mirror.mirrored == 1)
+    for path in PairFiles(tmp_path).paths:
+        path.write_bytes(path.read_bytes() + path.read_bytes()[:40])
+    with shadowed(tmp_path, answer) as (_, proxy, mirror):
+        httpx.post(f"{proxy}/v1/systemone", json=body("noul"), headers=AUTHORISED)
+        until(lambda: mirror.mirrored == 1)
+    for path in PairFiles(tmp_path).paths:
+        assert len(load_fixtures([path])) == 2

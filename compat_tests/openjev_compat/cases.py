@@ -7,6 +7,7 @@ The result keeps the texts, so it stays with whoever downloaded them.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,11 @@ def import_cases(path: Path, *, recorded_at: str) -> dict[str, list[Fixture]]:
 
     Raises FixtureError, naming the place, where the file has another shape.
     """
-    book = parse_cases(path.read_text(encoding="utf-8"), where=str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FixtureError(f"{path}: not UTF-8: {error.reason}") from None
+    book = parse_cases(text, where=str(path))
     workflow = path.stem.removesuffix(_SUFFIX).replace("-", "_")
     models: dict[str, list[Fixture]] = {}
     place = "cases"
@@ -63,6 +68,11 @@ def import_cases(path: Path, *, recorded_at: str) -> dict[str, list[Fixture]]:
                 place = f"case {case_id}, model {model}"
                 fixtures = _fixtures(book, workflow, case_id, model, run["nodes"], references, recorded_at)
                 models.setdefault(model, []).extend(map(checked, fixtures))
+        for model, fixtures_ in models.items():
+            place = f"model {model}"
+            twice = [id_ for id_, count in Counter(fixture.id for fixture in fixtures_).items() if count > 1]
+            if twice:
+                raise FixtureError(f"{place}: {twice[0]} is there twice")
     except FixtureError as error:
         raise FixtureError(f"{path}: {error}") from None
     except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -95,6 +105,8 @@ def _fixtures(
         name = str(node.get("node", key))
         state = book["documents"][node["doc"]]
         for qid, index in node["questions"].items():
+            if not isinstance(index, str) and index < 0:
+                raise IndexError(f"question {index}")
             question = book["questions"][index]
             sets = ((references.get(name) or {}).get(qid) or {}).get("sets") or []
             yield Fixture(

@@ -218,14 +218,18 @@ def import_cases(
         check_directory(out)
     except CannotWrite as error:
         raise _refused(error) from None
+    written: dict[Path, str] = {}
     for file in files:
         try:
             models = convert(file, recorded_at=recorded_at or datetime.now(UTC).date().isoformat())
-        except (FixtureError, OSError, UnicodeDecodeError) as error:
+        except (FixtureError, OSError) as error:
             raise _refused(error) from None
         for model, fixtures in models.items():
             name = "".join(character if character.isalnum() or character in "._-" else "_" for character in model)
             path = out / f"{file.stem.removesuffix('-cases')}.{name}.jsonl"
+            if path in written:
+                raise _refused(FixtureError(f"{path} would hold {model} of {file}, and holds {written[path]}"))
+            written[path] = f"{model} of {file}"
             typer.echo(f"{write_fixtures(path, fixtures):5d} {path}")
 
 
