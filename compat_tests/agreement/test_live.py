@@ -199,3 +199,42 @@ def test_other_requests_are_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="latin-1")
     with pytest.raises(FixtureError, match="requests"):
         read_requests(path, workflow="mine", licence="ours")
+
+
+ODD: list[dict[str, object]] = [
+    {"answers": {"type": "noul", "noul": 1.7}},
+    {"answers": {"type": "noul", "noul": float("nan")}},
+    {"model": ""},
+    {"model": "\ud800"},
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=["share", "nan", "no name", "surrogate"])
+def test_an_answer_that_could_not_be_read_again_is_listed_and_not_kept(tmp_path: Path, odd: dict[str, object]) -> None:
+    path = tmp_path / "answers.jsonl"
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        content = json.loads(answer(request).content)
+        if "n2" in json.loads(request.content)["state"]:
+            answers = dict.fromkeys(content["answers"], odd["answers"]) if "answers" in odd else content["answers"]
+            content = {**content, **odd, "answers": answers}
+        return httpx.Response(200, content=json.dumps(content).encode())
+
+    for _ in range(2):  # the file is good enough to go on from
+        result = run(asks(4), handler, path)
+        assert [fixture.id for fixture in result.fixtures] == ["made/one/n0", "made/one/n1", "made/one/n3"]
+        assert result.failed_questions == 1
+        assert "made/one/n2" in result.failures[0]
+    assert len(load_fixtures([path])) == 3
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"input_tokens": True, "output_tokens": 2}, {"input_tokens": -1}, [3]])
+def test_tokens_that_are_no_counts_cost_no_answer(usage: object) -> None:
+    assert Usage.of(usage, questions=1) is None
+
+
+def test_requests_that_would_answer_one_question_twice_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "requests"
+    path.write_text("\n".join(json.dumps({**body("noul"), "id": "same"}) for _ in range(2)), encoding="utf-8")
+    with pytest.raises(FixtureError, match="request 2: mine/same/noul"):
+        read_requests(path, workflow="mine", licence="ours")

@@ -267,3 +267,38 @@ def test_a_line_that_a_kill_cut_off_is_dropped_at_the_next_start(tmp_path: Path)
         until(lambda: mirror.mirrored == 1)
     for path in PairFiles(tmp_path).paths:
         assert len(load_fixtures([path])) == 2
+
+
+def test_what_concerns_one_connection_stays_there(tmp_path: Path) -> None:
+    seen: list[httpx.Headers] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers)
+        return httpx.Response(304, headers={"connection": "X-Hop", "x-hop": "1", "etag": "a", "content-length": "55"})
+
+    engine = AsyncClient("http://engine.test", transport=httpx.MockTransport(answer))
+    settings = ShadowSettings(upstream="http://upstream.test")
+    app = create_shadow_app(settings, engine, PairFiles(tmp_path), transport=httpx.MockTransport(handler))
+    with served(app) as proxy:
+        status, headers, content = raw(
+            proxy, "/x", method="GET", headers={"connection": "keep-alive, X-Mine", "x-mine": "1", "x-other": "2"}
+        )
+    assert (status, headers, content) == (304, [(b"etag", b"a")], b"")
+    assert "x-other" in seen[0]
+    assert "x-mine" not in seen[0]
+
+
+def test_a_client_that_leaves_before_its_request_is_whole_is_no_error(tmp_path: Path) -> None:
+    engine = AsyncClient("http://engine.test", transport=httpx.MockTransport(answer))
+    settings = ShadowSettings(upstream="http://upstream.test")
+    app = create_shadow_app(settings, engine, PairFiles(tmp_path), transport=httpx.MockTransport(answer))
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        """To nobody."""
+
+    path = "/v1/systemone"
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
+    asyncio.run(app(scope, receive, send))

@@ -17,7 +17,7 @@ from functools import lru_cache
 import httpx
 from openjev_sdk import AsyncClient
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -90,10 +90,14 @@ class _Proxy:
 
     async def answer(self, request: Request) -> Response:
         content = bytearray()
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > self._settings.max_body_bytes:
-                return JSONResponse({"detail": f"Body over {self._settings.max_body_bytes} bytes."}, status_code=413)
+        try:
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > self._settings.max_body_bytes:
+                    detail = f"Body over {self._settings.max_body_bytes} bytes."
+                    return JSONResponse({"detail": detail}, status_code=413)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
         body = bytes(content)
         started = time.perf_counter()
         try:
