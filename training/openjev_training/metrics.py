@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from openjev_server.calibration import report
 
 from .predict import Record
 
@@ -22,12 +23,9 @@ def balanced_accuracy(gold: Sequence[int], chosen: Sequence[int]) -> float:
     return float(np.mean([np.mean(c[g == k] == k) for k in np.unique(g)]))
 
 
-def ece(confidence: Sequence[float], right: Sequence[bool], bins: int = 15) -> float:
-    """Expected calibration error over equal-mass bins (Nguyen & O'Connor 2015): mean |confidence - accuracy|."""
-    order = np.argsort(np.asarray(confidence), kind="stable")
-    c, r = np.asarray(confidence, float)[order], np.asarray(right, float)[order]
-    parts = [p for p in np.array_split(np.arange(len(c)), bins) if len(p)]
-    return float(sum(len(p) * abs(c[p].mean() - r[p].mean()) for p in parts) / len(c))
+def ece(confidence: Sequence[float], right: Sequence[bool], bins: int = report.BINS) -> float:
+    """`report.ece` of lists: the expected calibration error over equal-mass bins."""
+    return report.ece(np.asarray(confidence, float), np.asarray(right, float), bins)
 
 
 def brier(probabilities: Sequence[Sequence[float]], gold: Sequence[int]) -> float:
