@@ -6,10 +6,12 @@ Five questions about a state of 500 tokens, one and two denoising steps, in one 
   (i)        transformers' own class: five whole prompts, padded on the left, in a batch
   (ii)       transformers' own class: one prefill of the state, its cache expanded five times, then the questions
   repeated   this engine, when the state was asked about before
+  int8       ours and repeated again with 8-bit products (`OPENJEV_WEIGHTS=int8`), where the processor has them
 
 Every round has a new state. A timing during which other processes took more than a tenth of the cores is left out
 (Linux only), and up to four times as many rounds are made to have enough of the others. Medians. The two ways of
-transformers are checked to say what the engine says after the first step.
+transformers are checked to say what the engine says after the first step; `--rows` gives how often 8-bit products
+change the top answer. The products' own rates tell how fast this machine could be: a pass is about 60 GFLOP of them.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ import torch
 from openjev_server.bundle import EMBEDDED_MODEL, load_bundle, resolve_model
 from openjev_server.canvas.compile import Compiler
 from openjev_server.engine.export import export
+from openjev_server.engine.int8 import UNAVAILABLE, probe
 from openjev_server.engine.loading import choose_device, choose_dtype, load_engine
+from openjev_server.engine.matrix import Matrix, linear, to_int8
 from openjev_server.engine.protocol import Engine, EngineRequest, EngineResult
 from openjev_server.wire.parse import parse_request
 
 from benchmarks import latency
+from benchmarks.cpu_agreement import agreement, spread_rows
 from benchmarks.results import DIRECTORY, machine, spread, write_json
 
 __all__ = ["Stock", "main"]
@@ -145,7 +150,24 @@ def _others_s() -> float:
     return (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK") - own.user - own.system
 
 
-def measure(engine: Engine, stock: Stock, requests: Iterable[EngineRequest], rounds: int) -> dict[str, Any]:
+def product_rates() -> dict[str, float]:
+    """GFLOP/s of [638, 576] x [576, 1536], the fastest of 30: what rows of the timed pass are multiplied with."""
+    x, weight = torch.randn(638, 576), torch.randn(1536, 576)
+    matrices: dict[str, Matrix] = {"float32": weight}
+    if probe() is not None:
+        matrices["int8"] = to_int8(weight)
+    fastest = dict.fromkeys(matrices, float("inf"))
+    for _ in range(30):
+        for name, matrix in matrices.items():
+            started = time.perf_counter()
+            linear(x, matrix)
+            fastest[name] = min(fastest[name], time.perf_counter() - started)
+    return {name: round(2e-9 * x.shape[0] * weight.numel() / seconds, 1) for name, seconds in fastest.items()}
+
+
+def measure(
+    engine: Engine, eight: Engine | None, stock: Stock, requests: Iterable[EngineRequest], rounds: int
+) -> dict[str, Any]:
     """Milliseconds of every way, and how far their answers lie apart. The first request is to warm up.
 
     Stops once every way has `rounds` undisturbed timings. Raises RuntimeError when one has none in the end.
@@ -156,8 +178,10 @@ def measure(engine: Engine, stock: Stock, requests: Iterable[EngineRequest], rou
         "padded_batch": stock.padded,
         "expanded_cache": stock.expanded,
     }
+    if eight is not None:
+        ways |= dict.fromkeys(("int8", "int8_repeated"), lambda request: _ours(eight, request))
     times: dict[str, list[float]] = {name: [] for name in ways}
-    apart = {"padded_batch": 0.0, "expanded_cache": 0.0}
+    apart = {name: 0.0 for name in ways if name in ("padded_batch", "expanded_cache", "int8")}
     for number, request in enumerate(requests):
         said = {}
         for name, way in ways.items():
@@ -172,11 +196,16 @@ def measure(engine: Engine, stock: Stock, requests: Iterable[EngineRequest], rou
     if not all(times.values()):
         raise RuntimeError("other processes disturbed every timing")
     median = {name: float(np.median(values)) for name, values in times.items()}
+    eighth: dict[str, float] = {}
+    if eight is not None:
+        eighth["int8_times_faster"] = round(median["ours"] / median["int8"], 2)
+        eighth["int8_largest_difference_nats"] = round(apart.pop("int8"), 3)
     return {
         "steps": request.steps,
         "ms": {name: spread(values, 1) for name, values in times.items()},
         "times_faster_than_padded_batch": round(median["padded_batch"] / median["ours"], 2),
         "times_faster_than_expanded_cache": round(median["expanded_cache"] / median["ours"], 2),
+        **eighth,
         "largest_difference_nats": {name: float(f"{value:.2g}") for name, value in apart.items()},
     }
 
@@ -188,6 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--weights", default="auto", help="the engine's (default %(default)s)")
     parser.add_argument("--state", type=int, default=500, help="tokens of the state (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="measured, after one to warm up")
+    parser.add_argument("--rows", type=Path, help="a task file (.jsonl.xz): also compare the top answers on its rows")
+    parser.add_argument("--row-count", type=int, default=1000, help="of them (default %(default)s)")
     parser.add_argument("--json", type=Path, default=DIRECTORY / "cpu.json", help="default %(default)s")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
@@ -197,6 +228,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dtype, why = choose_dtype(choose_device("cpu"), chosen.dtype)
     engine = load_engine(directory, device="cpu", dtype=chosen.dtype, weights=chosen.weights, threads=chosen.threads)
     engine.warm_up()
+    eight = None
+    if probe() is None:
+        print(UNAVAILABLE, file=sys.stderr)
+    else:
+        eight = load_engine(directory, device="cpu", dtype=chosen.dtype, weights="int8", threads=chosen.threads)
     with tempfile.TemporaryDirectory(prefix="openjev-export-") as scratch:
         export(directory, Path(scratch) / "exported", dtype=dtype)
         stock = Stock(Path(scratch) / "exported", dtype)
@@ -208,14 +244,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "weights": chosen.weights,
         "state_tokens": len(sample.state),
         "rows": sample.tokens,
+        "product_gflops": product_rates(),
         "steps": [],
     }
     for steps in (1, 2):
         numbers = range(1000 * steps, 1000 * steps + MOST_ROUNDS * chosen.rounds + 1)
         requests = (_request(compiler, number, steps, chosen.state) for number in numbers)
-        result["steps"].append(measure(engine, stock, requests, chosen.rounds))
+        result["steps"].append(measure(engine, eight, stock, requests, chosen.rounds))
         write_json(chosen.json, result)
         print(result["steps"][-1], flush=True)
+    if eight is not None and chosen.rows is not None:
+        rows = spread_rows(chosen.rows, chosen.row_count)
+        result["int8_agreement"] = [agreement(compiler, engine, eight, rows, steps) for steps in (1, 2)]
+        write_json(chosen.json, result)
+        print(result["int8_agreement"])
     return 0
 
 

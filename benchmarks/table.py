@@ -188,12 +188,11 @@ def _cpu(root: Path) -> Iterator[str]:
         where = f"{machine['device']}, {machine['threads']} threads, AMX {'on' if _amx(kept) else 'off'}"
         for steps in kept["steps"]:
             ms = steps["ms"]
-            rows.append(
-                [
-                    f"{where}, {steps['steps']} step{'s' * (steps['steps'] > 1)}",
-                    *(f"{ms[way]['median']:.0f} ms" for way in ("ours", "repeated", "padded_batch", "expanded_cache")),
-                ]
-            )
+            what = f"{where}, {steps['steps']} step{'s' * (steps['steps'] > 1)}"
+            stock = ("padded_batch", "expanded_cache")
+            for title, ways in ((what, ("ours", "repeated")), (f"{what}, int8", ("int8", "int8_repeated"))):
+                if ways[0] in ms:
+                    rows.append([title, *(f"{ms[way]['median']:.0f} ms" for way in (*ways, *stock))])
     if rows:
         header = ("5 questions, 500-token state", "ours", "state known", "stock, padded batch", "stock, expanded cache")
         yield "The embedded checkpoint on a CPU, medians:\n\n" + _table(header, rows)

@@ -33,7 +33,7 @@ QUESTIONS: tuple[Question, ...] = (
     Noul("invoice", "Is this about an invoice?"),
     Score("anger", "How angry is the customer?", ("calm", "annoyed", "furious")),
 )
-TOLERANCE = {"float32": 0.01, "bfloat16": 0.08, "float8": 0.15, "int4": 0.3}
+TOLERANCE = {"float32": 0.01, "bfloat16": 0.08, "float8": 0.15, "int8": 0.15, "int4": 0.3}
 """Largest difference of a probability, by dtype: bfloat16 keeps 8 bits of every intermediate value, and quantised
 weights are other weights than the reference was recorded with."""
 

@@ -140,9 +140,10 @@ class Settings(BaseSettings):
     """`auto`, `cpu`, `cuda` or `cuda:N`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the model; `auto` takes what the device prefers."""
-    weights: Literal["auto", "bfloat16", "float8", "int4"] = "auto"
+    weights: Literal["auto", "bfloat16", "float8", "int8", "int4"] = "auto"
     """How attention, dense MLP and experts are held: `auto` as the checkpoint has them (on a CPU not quantised),
-    `bfloat16` not quantised, `float8` and `int4` quantised while loading where they are not already."""
+    `bfloat16` not quantised, `float8`, `int8` (on a CPU, faster and less exact) and `int4` quantised while
+    loading where they are not already."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of an engine; None leaves the choice to torch, and shares the cores out between engine processes."""
     engines: int | None = Field(default=None, ge=0, le=64)

@@ -56,6 +56,7 @@ class WeightName(StrEnum):
     auto = "auto"
     bfloat16 = "bfloat16"
     float8 = "float8"
+    int8 = "int8"
     int4 = "int4"
 
 

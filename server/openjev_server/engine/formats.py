@@ -45,6 +45,8 @@ class WeightFormat(StrEnum):
     PLAIN = "plain"
     FLOAT8 = "float8"
     INT4 = "int4"
+    INT8 = "int8"
+    """On a CPU only: multiplied as integers, all but the projections to queries, keys and values."""
 
 
 def stored_format(raw: Mapping[str, Any]) -> Stored:

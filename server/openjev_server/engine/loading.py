@@ -15,6 +15,7 @@ from openjev_server.engine.assemble import assemble
 from openjev_server.engine.backbone import Backbone
 from openjev_server.engine.config import BackboneConfig, ConfigError, read_config
 from openjev_server.engine.formats import Stored, WeightFormat, stored_format
+from openjev_server.engine.int8 import UNAVAILABLE, probe
 from openjev_server.engine.matrix import INT4_GROUP
 from openjev_server.engine.placing import place, planned_bytes, read_wanted
 from openjev_server.engine.plan import Plan, plan_checkpoint
@@ -80,7 +81,8 @@ def load_engine(
         directory: config.json and safetensors files.
         device: `auto`, `cpu`, `cuda`, `cuda:N`.
         dtype: of activations and of weights that are not quantised: `auto`, `float32`, `bfloat16`.
-        weights: `auto` (as stored; on a CPU never quantised), `bfloat16` (not quantised), `float8`, `int4`.
+        weights: `auto` (as stored; on a CPU never quantised), `bfloat16` (not quantised), `float8`, `int4`,
+            `int8` (on a CPU).
         adapter: a directory with a LoRA adapter to merge.
         token_budget, request_rows, cache_bytes: see `assemble`.
         threads: torch's.
@@ -204,12 +206,15 @@ def choose_dtype(device: torch.device, name: str) -> tuple[torch.dtype, str]:
 def choose_weights(checkpoint: Checkpoint, device: torch.device, name: str) -> WeightFormat:
     """How matrices are held. `auto` keeps what the checkpoint has, but on a CPU, which has no FP8 products, plain.
 
-    Raises ConfigError when the model's widths do not divide into groups of 4-bit weights.
+    Raises ConfigError when the model's widths do not divide into groups of 4-bit weights, or for 8-bit integers
+    where they are not multiplied.
     """
     if name == "auto":
         keep = checkpoint.stored is Stored.FLOAT8 and device.type == "cuda"
         return WeightFormat.FLOAT8 if keep else WeightFormat.PLAIN
     chosen = WeightFormat.PLAIN if name == "bfloat16" else WeightFormat(name)
+    if chosen is WeightFormat.INT8 and (device.type != "cpu" or probe() is None):
+        raise ConfigError(UNAVAILABLE)
     config = checkpoint.config
     inputs = {config.hidden_size, config.intermediate_size, config.expert_size}
     inputs |= {config.heads * layer.head_dim for layer in config.layers}

@@ -1,7 +1,7 @@
-"""The weight of a linear map in the format it is computed from: plain, FP8 (e4m3), or 4 bits.
+"""The weight of a linear map in the format it is computed from: plain, FP8 (e4m3), 8-bit integers, or 4 bits.
 
-All three hold [..., out, in]; leading axes are experts. FP8 multiplies in FP8 where the device can; 4 bits are a
-storage format, multiplied in the activations' dtype.
+All hold [..., out, in]; leading axes are experts. FP8 multiplies in FP8 where the device can, 8-bit integers multiply
+as such on a CPU (`int8`); 4 bits are a storage format, multiplied in the activations' dtype.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
+
+from openjev_server.engine.int8 import Int8Matrix, Int8Rows, pack, to_levels
 
 __all__ = [
     "INT4_GROUP",
@@ -22,6 +24,7 @@ __all__ = [
     "stored_bytes",
     "to_float8",
     "to_int4",
+    "to_int8",
 ]
 
 FLOAT8_MAX = 448.0
@@ -57,7 +60,7 @@ class Int4Matrix:
     """As `scale`."""
 
 
-Matrix = torch.Tensor | Float8Matrix | Int4Matrix
+Matrix = torch.Tensor | Float8Matrix | Int4Matrix | Int8Matrix
 
 
 def to_float8(weight: torch.Tensor) -> Float8Matrix:
@@ -79,19 +82,29 @@ def to_int4(weight: torch.Tensor) -> Int4Matrix:
     return Int4Matrix((first | (second << 4)).flatten(-2).contiguous(), scale, low)
 
 
+def to_int8(weight: torch.Tensor) -> Int8Matrix:
+    """Quantises [out, in] or [experts, out, in]. Raises RuntimeError where the CPU has no 8-bit products."""
+    return pack(*to_levels(weight))
+
+
 def dequantised(matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
     """The plain weight [..., out, in]."""
     if isinstance(matrix, torch.Tensor):
         return matrix.to(dtype)
     if isinstance(matrix, Float8Matrix):
         return (matrix.values.float() * matrix.scale[..., None]).to(dtype)
+    if isinstance(matrix, Int8Matrix):
+        return (matrix.levels() * matrix.scale[..., None]).to(dtype)
     halves = matrix.packed.reshape(*matrix.packed.shape[:-1], -1, INT4_GROUP // 2)
     levels = torch.cat((halves & 15, halves >> 4), dim=-1).float()
     return (levels * matrix.scale.float()[..., None] + matrix.low.float()[..., None]).flatten(-2).to(dtype)
 
 
 def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
-    """[n, in] -> [n, out] in plain PyTorch, quantised weights dequantised first: the reference for faster paths."""
+    """[n, in] -> [n, out] in plain PyTorch. FP8 and 4-bit weights are dequantised first: the reference for faster
+    paths; 8-bit integers are multiplied as such."""
+    if isinstance(matrix, Int8Matrix):
+        return Int8Rows.of(x).times(matrix).to(x.dtype)
     return functional.linear(x, dequantised(matrix, x.dtype))
 
 
@@ -101,6 +114,8 @@ def expert(matrix: Matrix, index: int) -> Matrix:
         return matrix[index]
     if isinstance(matrix, Float8Matrix):
         return Float8Matrix(matrix.values[index], matrix.scale[index])
+    if isinstance(matrix, Int8Matrix):
+        return Int8Matrix((matrix.packed[index],), matrix.scale[index])
     return Int4Matrix(matrix.packed[index], matrix.scale[index], matrix.low[index])
 
 
@@ -110,6 +125,8 @@ def stored_bytes(matrix: Matrix) -> int:
         parts: tuple[torch.Tensor, ...] = (matrix,)
     elif isinstance(matrix, Float8Matrix):
         parts = (matrix.values, matrix.scale)
+    elif isinstance(matrix, Int8Matrix):
+        parts = (*matrix.packed, matrix.scale)
     else:
         parts = (matrix.packed, matrix.scale, matrix.low)
     return sum(part.numel() * part.element_size() for part in parts)

@@ -14,6 +14,7 @@ import torch
 from openjev_server.engine.adapter import Adapter
 from openjev_server.engine.config import BackboneConfig
 from openjev_server.engine.formats import WeightFormat
+from openjev_server.engine.int8 import Int8Matrix, pack, to_levels
 from openjev_server.engine.matrix import INT4_GROUP, Float8Matrix, Int4Matrix, Matrix, dequantised, to_float8, to_int4
 from openjev_server.engine.plan import Part, Plan, Wanted
 from openjev_server.engine.sources import TensorSource
@@ -35,6 +36,9 @@ LAYER_MATRICES = {
     "expert_down": ("experts.down_proj",),
 }
 """Matrix of `LayerWeights` -> the tensors stacked in it."""
+PLAIN_BESIDE_INT8 = frozenset({"query", "key_value"})
+"""What stays plain beside 8-bit integers: a seventh of the products, and a third of what they would lose (0.037 nats
+of a log-probability on the embedded checkpoint, 0.024 without them)."""
 CONDITIONING = f"{DECODER}self_conditioning."
 LAYERS = f"{DECODER}layers."
 
@@ -99,6 +103,22 @@ class _Int4:
         return Int4Matrix(self._packed, self._scale, self._low)
 
 
+class _Int8:
+    """A piece has whole rows, so it is quantised as it comes: the plain weight is never there in full."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._levels = torch.empty(shape, dtype=torch.int8)
+        self._scale = torch.empty(shape[:-1], dtype=torch.float32)
+
+    def put(self, place: tuple[slice, ...], piece: Matrix) -> None:
+        levels, scale = to_levels(_as_plain(piece))
+        self._levels[place].copy_(levels)
+        self._scale[place].copy_(scale)
+
+    def finished(self) -> Int8Matrix:
+        return pack(self._levels, self._scale)
+
+
 @dataclass(frozen=True, slots=True)
 class _Target:
     """Where a tensor of the checkpoint goes."""
@@ -133,7 +153,8 @@ def place(
     """
     targets, shapes = _targets(config, plan)
     builders: dict[str, _Builder] = {}
-    quantised = {layer_name(i, matrix) for i in range(len(config.layers)) for matrix in LAYER_MATRICES}
+    chosen = LAYER_MATRICES.keys() - (PLAIN_BESIDE_INT8 if weights is WeightFormat.INT8 else frozenset())
+    quantised = {layer_name(i, matrix) for i in range(len(config.layers)) for matrix in chosen}
     faults: list[str] = []
     left = {tensor.name: len(tensor.parts) for tensor in plan.wanted}
     for tensor, part in _reading_order(plan, source):
@@ -171,7 +192,7 @@ def planned_bytes(plan: Plan, weights: WeightFormat, dtype: torch.dtype) -> int:
             total += 4 * values
         elif kept is WeightFormat.PLAIN:
             total += dtype.itemsize * values
-        elif kept is WeightFormat.FLOAT8:
+        elif kept in (WeightFormat.FLOAT8, WeightFormat.INT8):
             total += values * (1 + 4 / tensor.shape[-1])
         else:
             total += values * (0.5 + 2 * dtype.itemsize / INT4_GROUP)
@@ -204,6 +225,8 @@ def _builder(
         return _Float8(shape, device)
     if weights is WeightFormat.INT4:
         return _Int4(shape, device, dtype)
+    if weights is WeightFormat.INT8:
+        return _Int8(shape)
     return _Plain(shape, device, torch.float32 if len(shape) == 1 else dtype, may_keep=may_keep)
 
 

@@ -140,7 +140,7 @@ class EngineInfo:
     weights_hash: str
     """First 12 hex digits of a hash over the weight files."""
     dtype: str
-    """`float32` or `bfloat16`; `float8` or `int4` when attention, dense MLP and experts are held so."""
+    """`float32` or `bfloat16`; `float8`, `int8` or `int4` when attention, dense MLP and experts are held so."""
     device: str
     """`cpu`, `cuda:0`, ..."""
     vocab_size: int

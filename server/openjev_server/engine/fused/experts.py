@@ -131,6 +131,7 @@ class _Parts:
             return _Parts(FLOAT8, matrix.values, matrix.scale, matrix.scale)
         if isinstance(matrix, Int4Matrix):
             return _Parts(INT4, matrix.packed, matrix.scale, matrix.low)
+        assert isinstance(matrix, torch.Tensor), "8-bit integers are multiplied on a CPU only"
         return _Parts(PLAIN, matrix, matrix, matrix)
 
 

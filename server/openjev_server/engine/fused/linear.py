@@ -36,6 +36,7 @@ def project(rows: torch.Tensor, *matrices: Matrix) -> list[torch.Tensor]:
         elif isinstance(matrix, Int4Matrix):
             results.append(_int4(rows, matrix))
         else:
+            assert isinstance(matrix, torch.Tensor), "8-bit integers are multiplied on a CPU only"
             results.append(functional.linear(rows, matrix))
     return results
 
