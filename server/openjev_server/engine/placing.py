@@ -153,8 +153,7 @@ def place(
     """
     targets, shapes = _targets(config, plan)
     builders: dict[str, _Builder] = {}
-    chosen = LAYER_MATRICES.keys() - (PLAIN_BESIDE_INT8 if weights is WeightFormat.INT8 else frozenset())
-    quantised = {layer_name(i, matrix) for i in range(len(config.layers)) for matrix in chosen}
+    quantised = {layer_name(i, matrix) for i in range(len(config.layers)) for matrix in _quantised(weights)}
     faults: list[str] = []
     left = {tensor.name: len(tensor.parts) for tensor in plan.wanted}
     for tensor, part in _reading_order(plan, source):
@@ -182,11 +181,11 @@ def place(
 
 def planned_bytes(plan: Plan, weights: WeightFormat, dtype: torch.dtype) -> int:
     """What the placed tensors will take on the device."""
-    matrices = tuple(f".{tensor}" for tensors in LAYER_MATRICES.values() for tensor in tensors)
+    chosen = tuple(f".{tensor}" for matrix in _quantised(weights) for tensor in LAYER_MATRICES[matrix])
     total = 0.0
     for tensor in plan.wanted:
         values = torch.Size(tensor.shape).numel()
-        quantised = tensor.name.startswith(LAYERS) and tensor.name.endswith(matrices)
+        quantised = tensor.name.startswith(LAYERS) and tensor.name.endswith(chosen)
         kept = weights if quantised else WeightFormat.PLAIN
         if len(tensor.shape) == 1:
             total += 4 * values
@@ -216,6 +215,11 @@ def read_wanted(source: TensorSource, tensor: Wanted, adapter: Adapter | None) -
             raise CheckpointError(faults)
     assert whole is not None
     return whole
+
+
+def _quantised(weights: WeightFormat) -> frozenset[str]:
+    """The matrices that a quantised format holds."""
+    return frozenset(LAYER_MATRICES) - (PLAIN_BESIDE_INT8 if weights is WeightFormat.INT8 else frozenset())
 
 
 def _builder(

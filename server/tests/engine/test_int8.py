@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,6 +89,14 @@ def test_what_torch_lacks_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPat
             loading.load_engine(resolve_model(EMBEDDED_MODEL), device="cpu", weights="int8")
     finally:
         probe.cache_clear()
+
+
+def test_a_gpu_is_refused(directory: Path) -> None:
+    with (
+        closing(loading.open_checkpoint(directory)) as checkpoint,
+        pytest.raises(ConfigError, match="int8 weights need a CPU"),
+    ):
+        loading.choose_weights(checkpoint, torch.device("cuda"), "int8")
 
 
 def test_wrong_products_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
