@@ -18,8 +18,26 @@ __all__ = ["FULL_WINDOW", "TILE_FIELDS", "PassColumns", "attend", "tile_rows"]
 TILE_FIELDS = 8
 """int32 fields of a tile: first query, queries, table offset, low, high, first own row, last own row, unused."""
 FULL_WINDOW = 1 << 30
-STACKED = 128
-"""Rows of a tile times the heads stacked on them, at head_dim 256."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """How the kernel is cut for a head_dim."""
+
+    stacked: int
+    """Rows of a tile times the heads stacked on them."""
+    parts: int
+    """Programs that share a tile's output columns; each computes all of the scores."""
+    keys: int
+    warps: int
+    stages: int
+
+
+def attention_shape(head_dim: int) -> AttentionShape:
+    """Measured on an H200 (`benchmarks/kernels.py`)."""
+    if head_dim <= 256:
+        return AttentionShape(stacked=128, parts=1, keys=64, warps=8, stages=2)
+    return AttentionShape(stacked=128, parts=2, keys=32, warps=8, stages=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +58,7 @@ class PassColumns:
 
 def tile_rows(heads: int, kv_heads: int, head_dim: int) -> int:
     """Query rows a tile may hold: the accumulator [rows * heads/kv_heads, head_dim] must fit the registers."""
-    stacked = STACKED if head_dim <= 256 else STACKED // 2
-    return int(max(1, stacked // triton.next_power_of_2(heads // kv_heads)))
+    return int(max(1, attention_shape(head_dim).stacked // triton.next_power_of_2(heads // kv_heads)))
 
 
 def attend(
@@ -63,9 +80,9 @@ def attend(
     _, heads, head_dim = queries.shape
     kv_heads = keys.shape[1]
     mixed = torch.zeros_like(queries) if padded else torch.empty_like(queries)
-    wide = head_dim > 256
+    shape = attention_shape(head_dim)
     group = heads // kv_heads
-    _attend[(len(tiles), kv_heads)](
+    _attend[(len(tiles), kv_heads, shape.parts)](
         queries,
         keys,
         values,
@@ -86,10 +103,10 @@ def attend(
         D=head_dim,
         ROWS=tile_rows(heads, kv_heads, head_dim),
         FIELDS=TILE_FIELDS,
-        KEYS=32 if wide else 64,
-        # head_dim 512 needs 64 KB for the queries and 64 KB a stage for keys and values: Hopper has 227 KB.
-        num_warps=8,
-        num_stages=2,
+        PARTS=shape.parts,
+        KEYS=shape.keys,
+        num_warps=shape.warps,
+        num_stages=shape.stages,
     )
     return mixed
 
@@ -116,6 +133,7 @@ def _attend(
     D: tl.constexpr,
     ROWS: tl.constexpr,
     FIELDS: tl.constexpr,
+    PARTS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
     tile = tiles + tl.program_id(0) * FIELDS
@@ -141,16 +159,17 @@ def _attend(
     head = kv_head * GROUP + stacked % STACK
     offsets = ((first + row).to(tl.int64) * HEADS + head)[:, None] * D + dims[None, :]
     query = tl.load(queries + offsets, mask=valid[:, None], other=0.0)
+    across = tl.program_id(2) * (D // PARTS) + tl.arange(0, D // PARTS)
 
     best = tl.full([ROWS * STACK], -float("inf"), tl.float32)
     total = tl.zeros([ROWS * STACK], tl.float32)
-    sums = tl.zeros([ROWS * STACK, D], tl.float32)
+    sums = tl.zeros([ROWS * STACK, D // PARTS], tl.float32)
     for start in range(low, high, KEYS):
         index = start + tl.arange(0, KEYS)
         inside = index < high
         at = (tl.load(table + index, mask=inside, other=0).to(tl.int64) * KV_HEADS + kv_head) * D
         key = tl.load(keys + at[None, :] + dims[:, None], mask=inside[None, :], other=0.0)
-        value = tl.load(values + at[:, None] + dims[None, :], mask=inside[:, None], other=0.0)
+        value = tl.load(values + at[:, None] + across[None, :], mask=inside[:, None], other=0.0)
         seen = inside[None, :] & (index[None, :] <= anchor[:, None]) & (index[None, :] > anchor[:, None] - WINDOW)
         best, total, sums = _fold(query, key, value, seen, best, total, sums)
     for start in range(own_first, own_last, KEYS):
@@ -158,7 +177,7 @@ def _attend(
         inside = index < own_last
         at = (tl.load(stores + index, mask=inside, other=0).to(tl.int64) * KV_HEADS + kv_head) * D
         key = tl.load(keys + at[None, :] + dims[:, None], mask=inside[None, :], other=0.0)
-        value = tl.load(values + at[:, None] + dims[None, :], mask=inside[:, None], other=0.0)
+        value = tl.load(values + at[:, None] + across[None, :], mask=inside[:, None], other=0.0)
         its_position = tl.load(positions + index, mask=inside, other=0)
         its_segment = tl.load(segments + index, mask=inside, other=-1)
         its_copy = tl.load(copies + index, mask=inside, other=-2)
@@ -169,7 +188,8 @@ def _attend(
         best, total, sums = _fold(query, key, value, prompt | canvas, best, total, sums)
     # A row of the padding has seen nothing: it gets 0, not 0 / 0.
     result = sums / tl.where(total == 0.0, 1.0, total)[:, None]
-    tl.store(mixed + offsets, result.to(mixed.dtype.element_ty), mask=valid[:, None])
+    to = ((first + row).to(tl.int64) * HEADS + head)[:, None] * D + across[None, :]
+    tl.store(mixed + to, result.to(mixed.dtype.element_ty), mask=valid[:, None])
 
 
 @triton.jit

@@ -26,10 +26,9 @@ def rotate_queries(
     """Norm and rotary embedding of [n, heads, head_dim]; cos and sin are [n, head_dim / 2]."""
     n, heads, head_dim = queries.shape
     rotated = torch.empty_like(queries)
-    _rotate[(n,)](
-        queries, weight, cos, sin, rotated, queries, eps,
-        HEADS=heads, BLOCK=triton.next_power_of_2(heads), D=head_dim, STRIDE=heads * head_dim, PLACED=False,
-        num_warps=8,
+    _rotate_rows[(n,)](
+        queries, weight, cos, sin, rotated, eps,
+        HEADS=heads, BLOCK=triton.next_power_of_2(heads), D=head_dim, STRIDE=heads * head_dim, num_warps=8,
     )  # fmt: skip
     return rotated
 
@@ -54,12 +53,8 @@ def place_keys(
     width = kv_heads * head_dim
     block = triton.next_power_of_2(kv_heads)
     stride = projected.shape[1]
-    _rotate[(n,)](
-        projected, weight, cos, sin, keys, store, eps,
-        HEADS=kv_heads, BLOCK=block, D=head_dim, STRIDE=stride, PLACED=True, num_warps=4,
-    )  # fmt: skip
-    _values[(n,)](
-        projected, values, store, eps,
+    _place[(n, 2)](
+        projected, weight, cos, sin, keys, values, store, eps,
         HEADS=kv_heads, BLOCK=block, D=head_dim, STRIDE=stride, OFFSET=stride - width, num_warps=4,
     )  # fmt: skip
 
@@ -139,11 +134,32 @@ def _norm(rows, weight, normed, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _rotate(
-    rows, weight, cosines, sines, out, store, eps,
-    HEADS: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr, STRIDE: tl.constexpr, PLACED: tl.constexpr,
+def _place(
+    rows, weight, cosines, sines, keys, values, store, eps,
+    HEADS: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr, STRIDE: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    to = tl.load(store + row).to(tl.int64)
+    if tl.program_id(1) == 0:
+        _rotate(rows, weight, cosines, sines, keys, row, to, eps, HEADS, BLOCK, D, STRIDE)
+    else:
+        _values(rows, values, row, to, eps, HEADS, BLOCK, D, STRIDE, OFFSET)
+
+
+@triton.jit
+def _rotate_rows(
+    rows, weight, cosines, sines, out, eps,
+    HEADS: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr, STRIDE: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    _rotate(rows, weight, cosines, sines, out, row, row, eps, HEADS, BLOCK, D, STRIDE)
+
+
+@triton.jit
+def _rotate(
+    rows, weight, cosines, sines, out, row, to, eps,
+    HEADS: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr, STRIDE: tl.constexpr,
+):  # fmt: skip
     head = tl.arange(0, BLOCK)
     half = tl.arange(0, D // 2)
     inside = (head < HEADS)[:, None]
@@ -157,7 +173,6 @@ def _rotate(
     second = (second * scale * tl.load(weight + D // 2 + half)[None, :]).to(kind).to(tl.float32)
     cos = tl.load(cosines + row * (D // 2) + half)[None, :].to(tl.float32)
     sin = tl.load(sines + row * (D // 2) + half)[None, :].to(tl.float32)
-    to = tl.load(store + row).to(tl.int64) if PLACED else row
     place = to * (HEADS * D) + head[:, None] * D + half[None, :]
     tl.store(out + place, (first * cos - second * sin).to(kind), mask=inside)
     tl.store(out + place + D // 2, (second * cos + first * sin).to(kind), mask=inside)
@@ -165,17 +180,16 @@ def _rotate(
 
 @triton.jit
 def _values(
-    rows, out, store, eps,
+    rows, out, row, to, eps,
     HEADS: tl.constexpr, BLOCK: tl.constexpr, D: tl.constexpr, STRIDE: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, BLOCK)
     dims = tl.arange(0, D)
     inside = (head < HEADS)[:, None]
     x = tl.load(rows + row * STRIDE + OFFSET + head[:, None] * D + dims[None, :], mask=inside, other=0.0)
     x = x.to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, 1) / D + eps)[:, None]
-    place = tl.load(store + row).to(tl.int64) * (HEADS * D) + head[:, None] * D + dims[None, :]
+    place = to * (HEADS * D) + head[:, None] * D + dims[None, :]
     tl.store(out + place, (x * scale).to(out.dtype.element_ty), mask=inside)
 
 

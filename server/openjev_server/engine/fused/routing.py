@@ -34,7 +34,10 @@ def route(scores: torch.Tensor, expert_scale: torch.Tensor, k: int) -> Routing:
     rank = torch.empty(n * k, dtype=torch.int32, device=scores.device)
     entries = torch.empty(n * k, dtype=torch.int32, device=scores.device)
     counts = torch.zeros(experts, dtype=torch.int32, device=scores.device)
-    _choose[(n,)](scores, expert_scale, shares, chosen, rank, counts, K=k, EXPERTS=experts, num_warps=1)
+    _choose[(n,)](
+        scores, expert_scale, shares, chosen, rank, counts,
+        K=k, BLOCK=triton.next_power_of_2(k), EXPERTS=experts, num_warps=1,
+    )  # fmt: skip
     block = 256
     _place[(triton.cdiv(n * k, block),)](
         chosen, rank, counts, entries, n * k, EXPERTS=experts, BLOCK=block, num_warps=4
@@ -43,26 +46,27 @@ def route(scores: torch.Tensor, expert_scale: torch.Tensor, k: int) -> Routing:
 
 
 @triton.jit
-def _choose(scores, scales, shares, chosen, rank, counts, K: tl.constexpr, EXPERTS: tl.constexpr):
+def _choose(
+    scores, scales, shares, chosen, rank, counts, K: tl.constexpr, BLOCK: tl.constexpr, EXPERTS: tl.constexpr
+):
     row = tl.program_id(0)
     expert = tl.arange(0, EXPERTS)
     score = tl.load(scores + row * EXPERTS + expert).to(tl.float32)
-    weight = tl.exp(score - tl.max(score, 0))
-    left = weight
-    sum_of_chosen = 0.0
-    for choice in tl.static_range(K):
-        best = tl.argmax(left, 0)
-        sum_of_chosen += tl.max(left, 0)
+    left = tl.exp(score - tl.max(score, 0))
+    choice = tl.arange(0, BLOCK)
+    weights = tl.zeros([BLOCK], tl.float32)
+    picks = tl.zeros([BLOCK], tl.int32)
+    for number in tl.static_range(K):
+        most, best = tl.max(left, 0, return_indices=True)
+        weights = tl.where(choice == number, most, weights)
+        picks = tl.where(choice == number, best, picks)
         left = tl.where(expert == best, -1.0, left)
-    left = weight
-    for choice in tl.static_range(K):
-        best = tl.argmax(left, 0)
-        share = tl.max(left, 0) / sum_of_chosen * tl.load(scales + best)
-        left = tl.where(expert == best, -1.0, left)
-        tl.store(shares + row * K + choice, share)
-        tl.store(chosen + row * K + choice, best)
-        # The order within an expert is whatever the atomics give: every row is computed for itself.
-        tl.store(rank + row * K + choice, tl.atomic_add(counts + best, 1))
+    inside = choice < K
+    share = weights / tl.sum(weights, 0) * tl.load(scales + picks, mask=inside, other=0.0)
+    tl.store(shares + row * K + choice, share, mask=inside)
+    tl.store(chosen + row * K + choice, picks, mask=inside)
+    # The order within an expert is whatever the atomics give: every row is computed for itself.
+    tl.store(rank + row * K + choice, tl.atomic_add(counts + picks, 1, mask=inside), mask=inside)
 
 
 @triton.jit

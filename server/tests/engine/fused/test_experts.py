@@ -19,13 +19,13 @@ def routed(n: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     return normal(1, n, EXPERTS).to(device), (normal(2, EXPERTS).abs() + 0.5).to(device)
 
 
-@pytest.mark.parametrize("n", [1, 37])
-def test_route_groups_every_entry_once_under_its_expert(n: int, device: torch.device) -> None:
+@pytest.mark.parametrize(("n", "k"), [(1, 2), (37, 2), (5, 3), (5, EXPERTS)])
+def test_route_groups_every_entry_once_under_its_expert(n: int, k: int, device: torch.device) -> None:
     scores, scale = routed(n, device)
-    routing = route(scores, scale, K)
-    top, chosen = scores.softmax(-1).topk(K, -1)
-    assert torch.allclose(routing.shares.view(n, K), top / top.sum(-1, keepdim=True) * scale[chosen], atol=1e-6)
-    assert sorted(routing.entries.tolist()) == list(range(n * K))
+    routing = route(scores, scale, k)
+    top, chosen = scores.softmax(-1).topk(k, -1)
+    assert torch.allclose(routing.shares.view(n, k), top / top.sum(-1, keepdim=True) * scale[chosen], atol=1e-6)
+    assert sorted(routing.entries.tolist()) == list(range(n * k))
     assert routing.counts.tolist() == torch.bincount(chosen.flatten(), minlength=EXPERTS).tolist()
     start = 0
     for expert, count in enumerate(routing.counts.tolist()):
