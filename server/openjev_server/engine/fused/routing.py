@@ -46,9 +46,7 @@ def route(scores: torch.Tensor, expert_scale: torch.Tensor, k: int) -> Routing:
 
 
 @triton.jit
-def _choose(
-    scores, scales, shares, chosen, rank, counts, K: tl.constexpr, BLOCK: tl.constexpr, EXPERTS: tl.constexpr
-):
+def _choose(scores, scales, shares, chosen, rank, counts, K: tl.constexpr, BLOCK: tl.constexpr, EXPERTS: tl.constexpr):
     row = tl.program_id(0)
     expert = tl.arange(0, EXPERTS)
     score = tl.load(scores + row * EXPERTS + expert).to(tl.float32)
