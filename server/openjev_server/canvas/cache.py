@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class WeightedCache(Generic[Value]):
-    """Thread-safe. A value heavier than the whole cache is computed and not kept."""
+    """Thread-safe; values are not None. One heavier than the whole cache is computed and not kept."""
 
     def __init__(self, limit: int) -> None:
         """`limit` in the unit of the weights, e.g. bytes; 0 keeps nothing."""
@@ -29,17 +29,19 @@ class WeightedCache(Generic[Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Hashable, make: Callable[[], tuple[Value, int]]) -> Value:
-        """The value of `key`; `make` gives it with its weight when it is not there."""
+    def find(self, key: Hashable) -> Value | None:
+        """The value of `key`, if it is there."""
         with self._lock:
             entry = self._entries.get(key)
-            if entry is not None:
-                self._entries.move_to_end(key)
-                return entry[0]
-        # Made outside the lock: two threads may make the same value once each, and none waits for another's.
-        value, weight = make()
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def add(self, key: Hashable, value: Value, weight: int) -> None:
+        """Keeps a value, in place of an older one of its key."""
         if weight > self._limit:
-            return value
+            return
         with self._lock:
             old = self._entries.pop(key, None)
             self._weight += weight - (old[1] if old else 0)
@@ -47,4 +49,13 @@ class WeightedCache(Generic[Value]):
             while self._weight > self._limit:
                 _, (_, gone) = self._entries.popitem(last=False)
                 self._weight -= gone
+
+    def get(self, key: Hashable, make: Callable[[], tuple[Value, int]]) -> Value:
+        """The value of `key`; `make` gives it with its weight when it is not there."""
+        found = self.find(key)
+        if found is not None:
+            return found
+        # Made outside the lock: two threads may make the same value once each, and none waits for another's.
+        value, weight = make()
+        self.add(key, value, weight)
         return value

@@ -11,9 +11,9 @@ import numpy as np
 
 from openjev_server.canvas.cache import WeightedCache
 from openjev_server.canvas.noise import HashedNoise, NoiseSource, SharedNoise
-from openjev_server.canvas.plan import ISOLATED_KEY, BlockPlan, CanvasTooWide, Planner
+from openjev_server.canvas.plan import CHARACTER_BYTES, ISOLATED_KEY, BlockPlan, CanvasTooWide, Planner
 from openjev_server.canvas.prompt import Prompt
-from openjev_server.canvas.render import render, render_each
+from openjev_server.canvas.render import Tape, encode, render_each, tape_of
 from openjev_server.canvas.schema import Schema, as_text, schema_of
 from openjev_server.canvas.template import Keys, Noise, Spelling, Template
 from openjev_server.canvas.tokenizer import TextTokenizer
@@ -106,12 +106,13 @@ class Compiler:
         """
         if not questions or steps < 1 or replicas < 1:
             raise ValueError("a request has at least one question, one step and one replica")
-        plans = self._plan(questions, layout)
         if self._prompt is None:
-            parts = (*self.template.turn_open, *self.template.state)
-            prefix = np.array(render(self.tokenizer, parts, state=as_text(state)), dtype=np.int32)
+            tape = tape_of(self.tokenizer, (*self.template.turn_open, *self.template.state), state=as_text(state))
+            plans, (prefix_ids,) = self._plan(questions, layout, [tape])
+            prefix = np.array(prefix_ids, dtype=np.int32)
             noise = [self._noise(prefix)] * len(plans)
         else:
+            plans, _ = self._plan(questions, layout, [])
             prompts = self._prompts(self._prompt, state, questions, plans, layout)
             noise = [self._noise(prompt) for prompt in prompts]
             prefix = _common(prompts)
@@ -120,9 +121,7 @@ class Compiler:
                 replace(plan, suffix=suffix, longest_question=len(suffix))
                 for plan, suffix in zip(plans, suffixes, strict=True)
             ]
-        blocks = tuple(
-            self._block(plan, source, steps=steps, replicas=replicas) for plan, source in zip(plans, noise, strict=True)
-        )
+        blocks = self._blocks(plans, noise, steps=steps, replicas=replicas)
         return CompiledRequest(
             request=EngineRequest(
                 prefix, blocks, steps, self.template.self_conditioning, self.template.temperatures(steps)
@@ -139,21 +138,31 @@ class Compiler:
             longest_prompt=len(prefix) + max(plan.longest_question for plan in plans),
         )
 
-    def _block(self, plan: BlockPlan, noise: NoiseSource, *, steps: int, replicas: int) -> CanvasBlock:
+    def _blocks(
+        self, plans: Sequence[BlockPlan], noise: Sequence[NoiseSource], *, steps: int, replicas: int
+    ) -> tuple[CanvasBlock, ...]:
         # What a prompt's suffix is depends on what was asked with it; its noise is keyed by the whole of it.
-        suffix = plan.suffix if self._prompt is None else plan.suffix[:0]
+        seeds = [plan.suffix if self._prompt is None else plan.suffix[:0] for plan in plans]
+        alike: dict[tuple[int, int], list[int]] = {}
+        for number, (plan, source) in enumerate(zip(plans, noise, strict=True)):
+            alike.setdefault((id(plan.canvas), id(source)), []).append(number)
+        canvases: dict[int, Int32] = {}
+        for numbers in alike.values():
+            plan, source = plans[numbers[0]], noise[numbers[0]]
+            drawn = source.draw([seeds[number] for number in numbers], plan.canvas, plan.slots, replicas)
+            canvases.update(zip(numbers, drawn, strict=True))
         bound = self.template.entropy_bound
-        redraw = None
-        if bound is not None and steps > 1 and len(plan.slots):
-            redraw = noise.redraw(suffix, plan.canvas, plan.slots, replicas, steps=steps, entropy_bound=bound)
-        return CanvasBlock(
-            suffix=plan.suffix,
-            canvases=noise.draw(suffix, plan.canvas, plan.slots, replicas),
-            slots=plan.slots,
-            candidates=plan.candidates,
-            offsets=plan.offsets,
-            redraw=redraw,
-        )
+        blocks = []
+        for number, plan in enumerate(plans):
+            redraw = None
+            if bound is not None and steps > 1 and len(plan.slots):
+                redraw = noise[number].redraw(
+                    seeds[number], plan.canvas, plan.slots, replicas, steps=steps, entropy_bound=bound
+                )
+            blocks.append(
+                CanvasBlock(plan.suffix, canvases[number], plan.slots, plan.candidates, plan.offsets, redraw)
+            )
+        return tuple(blocks)
 
     def _noise(self, state: Int32) -> NoiseSource:
         if self.template.noise is Noise.SHARED:
@@ -181,25 +190,38 @@ class Compiler:
         parts = (*template.turn_open, "{prompt}", *template.turn_close)
         return [np.array(ids, dtype=np.int32) for ids in render_each(self.tokenizer, parts, texts)]
 
-    def _plan(self, questions: Sequence[Question], layout: Layout) -> list[BlockPlan]:
+    def _plan(
+        self, questions: Sequence[Question], layout: Layout, others: Sequence[Tape]
+    ) -> tuple[list[BlockPlan], list[list[int]]]:
+        """The blocks of the questions, and the token ids of the other tapes, which are encoded along with them."""
         schemas = tuple(schema_of(question) for question in questions)
-        groups = [(schema,) for schema in schemas] if layout is Layout.ISOLATED else [schemas]
-        named = layout is Layout.GROUPED and self.template.keys is Keys.IDS
-        ids = tuple(question.id for question in questions) if named else ()
-        plans: list[BlockPlan] = []
-        for group in groups:
-            plans += self._plans.get((layout, group, ids), partial(self._made, group, ids, layout))
-        return plans
-
-    def _made(
-        self, schemas: tuple[Schema, ...], ids: tuple[str, ...], layout: Layout
-    ) -> tuple[tuple[BlockPlan, ...], int]:
         if layout is Layout.ISOLATED:
-            plans = tuple(self._planner.isolated(schema) for schema in schemas)
-        else:
-            plans = self._planner.grouped(schemas, ids)
-        # Four bytes a character, the most a Python string takes, for the texts that are the key.
-        return plans, sum(plan.weight for plan in plans) + 4 * sum(schema.characters for schema in schemas)
+            return self._isolated(schemas, others)
+        ids = tuple(question.id for question in questions) if self.template.keys is Keys.IDS else ()
+        plans = self._plans.get((schemas, ids), partial(self._grouped, schemas, ids))
+        return list(plans), encode(self.tokenizer, others)
+
+    def _isolated(
+        self, schemas: Sequence[Schema], others: Sequence[Tape]
+    ) -> tuple[list[BlockPlan], list[list[int]]]:
+        plans: dict[Schema, BlockPlan] = {}
+        new: dict[Schema, Tape] = {}
+        for schema in dict.fromkeys(schemas):
+            found = self._plans.find(schema)
+            if found is None:
+                new[schema] = self._planner.isolated_tape(schema)
+            else:
+                (plans[schema],) = found
+        encoded = encode(self.tokenizer, [*others, *new.values()])
+        for schema, question in zip(new, encoded[len(others) :], strict=True):
+            plans[schema] = plan = self._planner.isolated_as(schema, question)
+            self._plans.add(schema, (plan,), plan.weight + CHARACTER_BYTES * schema.characters)
+        return [plans[schema] for schema in schemas], encoded[: len(others)]
+
+    def _grouped(self, schemas: tuple[Schema, ...], ids: tuple[str, ...]) -> tuple[tuple[BlockPlan, ...], int]:
+        plans = self._planner.grouped(schemas, ids)
+        characters = sum(schema.characters for schema in schemas)
+        return plans, sum(plan.weight for plan in plans) + CHARACTER_BYTES * characters
 
 
 def _common(prompts: Sequence[Int32]) -> Int32:

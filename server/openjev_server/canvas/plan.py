@@ -10,7 +10,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import ArrayLike
 
-from openjev_server.canvas.render import render, render_question
+from openjev_server.canvas.cache import WeightedCache
+from openjev_server.canvas.render import Tape, encode, question_tape, render, render_question
 from openjev_server.canvas.schema import Schema, schema_of
 from openjev_server.canvas.template import Spelling, Template
 from openjev_server.canvas.tokenizer import TextTokenizer
@@ -18,8 +19,10 @@ from openjev_server.canvas.trie import Trie, differing_columns
 from openjev_server.engine.protocol import Int32
 from openjev_server.questions import Noul
 
-__all__ = ["ISOLATED_KEY", "BlockPlan", "CanvasTooWide", "Field", "FieldReadout", "Planner"]
+__all__ = ["CHARACTER_BYTES", "ISOLATED_KEY", "BlockPlan", "CanvasTooWide", "Field", "FieldReadout", "Planner"]
 
+CHARACTER_BYTES = 4
+"""The most that a Python string takes for each."""
 ISOLATED_KEY = "answer"
 """What the one field of a canvas of its own is called."""
 
@@ -76,12 +79,19 @@ class BlockPlan:
 
 
 class Planner:
-    """Spells questions on canvases of one template."""
+    """Spells questions on canvases of one template; thread-safe.
 
-    def __init__(self, tokenizer: TextTokenizer, template: Template, *, max_width: int) -> None:
+    `max_width` bounds the tokens of an answer, `cache_bytes` the arrays kept for sets of answers that come again in
+    other questions (all yes/no questions share theirs).
+    """
+
+    def __init__(
+        self, tokenizer: TextTokenizer, template: Template, *, max_width: int, cache_bytes: int = 16 * 2**20
+    ) -> None:
         self._tokenizer = tokenizer
         self._template = template
         self._max_width = max_width
+        self._answers: WeightedCache[BlockPlan] = WeightedCache(cache_bytes)
         self._opening = render(tokenizer, template.opening)
         self._closing = render(tokenizer, () if template.prompt else (*template.closing, *template.turn_close))
         self._head = render(tokenizer, template.canvas_head)
@@ -98,7 +108,24 @@ class Planner:
 
         Raises CanvasTooWide.
         """
-        question = render_question(self._tokenizer, self._template, schema, ISOLATED_KEY)
+        return self.isolated_as(schema, encode(self._tokenizer, [self.isolated_tape(schema)])[0])
+
+    def isolated_tape(self, schema: Schema) -> Tape:
+        """The text of a question alone, to be encoded with others. Raises UnknownControlToken."""
+        return question_tape(self._tokenizer, self._template, schema, ISOLATED_KEY)
+
+    def isolated_as(self, schema: Schema, question: Sequence[int]) -> BlockPlan:
+        """`isolated` for the token ids of its tape."""
+        values = tuple(a.label if self._template.spelling is Spelling.LABEL else a.value for a in schema.answers)
+        spelled = self._answers.get(values, lambda: self._spelled(schema))
+        suffix = np.array([*self._opening, *question, *self._closing], dtype=np.int32)
+        suffix.setflags(write=False)
+        return BlockPlan(
+            suffix, spelled.canvas, spelled.slots, spelled.candidates, spelled.offsets, spelled.fields, len(suffix)
+        )
+
+    def _spelled(self, schema: Schema) -> tuple[BlockPlan, int]:
+        """The canvas of a question alone, without the question."""
         values = self._values(
             schema, f'{{"{ISOLATED_KEY}": ', "}" if self._template.spelling is Spelling.LITERAL else ""
         )
@@ -108,7 +135,8 @@ class Planner:
         for row, value in zip(rows, values, strict=True):
             whole = self._head + value + end
             row[: len(whole)] = whole
-        return self._block([_field(question, rows)], [], [])
+        plan = self._block([_field([], rows)], [], [])
+        return plan, plan.weight + CHARACTER_BYTES * schema.characters
 
     def grouped(self, schemas: Sequence[Schema], ids: Sequence[str] = ()) -> tuple[BlockPlan, ...]:
         """Questions in shared canvases `{"q1": VALUE, "q2": VALUE}`, in order, as many as fit in each.

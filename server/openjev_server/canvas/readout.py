@@ -19,12 +19,18 @@ def read_out(compiled: CompiledRequest, result: EngineResult) -> tuple[NDArray[n
     step, and ValueError when the result does not have the request's shape.
     """
     last = _last_step(compiled, result)
-    answers = []
-    for readout in compiled.readouts:
-        first, end = readout.candidates
-        mean = readout.trie.probabilities(last[readout.block][:, first:end]).mean(axis=0)
-        answers.append(mean / mean.sum())
-    return tuple(answers)
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for number, readout in enumerate(compiled.readouts):
+        key = id(readout.trie), readout.candidates[0], len(last[readout.block])
+        alike.setdefault(key, []).append(number)
+    answers: dict[int, NDArray[np.float64]] = {}
+    for numbers in alike.values():
+        readouts = [compiled.readouts[number] for number in numbers]
+        first, end = readouts[0].candidates
+        log_probs = np.stack([last[readout.block][:, first:end] for readout in readouts])
+        mean = readouts[0].trie.probabilities(log_probs).mean(axis=1)
+        answers.update(zip(numbers, mean / mean.sum(axis=-1, keepdims=True), strict=True))
+    return tuple(answers[number] for number in range(len(compiled.readouts)))
 
 
 def read_greedily(compiled: CompiledRequest, result: EngineResult) -> tuple[int, ...]:
@@ -43,11 +49,11 @@ def _last_step(compiled: CompiledRequest, result: EngineResult) -> list[NDArray[
         raise ValueError(f"{len(result.blocks)} results for {len(compiled.request.blocks)} canvas blocks")
     last = []
     for block, answer in zip(compiled.request.blocks, result.blocks, strict=True):
-        replicas = len(block.canvases)
-        if answer.log_probs.ndim != 3 or answer.log_probs.shape[1:] != (replicas, len(block.candidates)):
-            raise ValueError(f"log_probs of shape {answer.log_probs.shape} for {len(block.candidates)} candidates")
-        log_probs = answer.log_probs[-1]
-        if not (np.isfinite(log_probs).all() and np.isfinite(answer.logsumexp[-1]).all()):
-            raise NonFiniteLogits("the model produced NaN or infinite logits at a slot")
-        last.append(log_probs)
+        log_probs = answer.log_probs
+        if log_probs.ndim != 3 or log_probs.shape[1:] != (len(block.canvases), len(block.candidates)):
+            raise ValueError(f"log_probs of shape {log_probs.shape} for {len(block.candidates)} candidates")
+        last.append(log_probs[-1])
+    read = [values.ravel() for values in (*last, *(answer.logsumexp[-1] for answer in result.blocks))]
+    if not np.isfinite(np.concatenate(read)).all():
+        raise NonFiniteLogits("the model produced NaN or infinite logits at a slot")
     return last

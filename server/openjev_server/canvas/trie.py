@@ -116,11 +116,11 @@ class Trie:
         """
         total = np.zeros((*log_probs.shape[:-1], self.values), dtype=np.float64)
         if self.slots:
-            taken = log_probs[..., self.edges].astype(np.float64)
+            taken = np.take(log_probs, self.edges, axis=-1).astype(np.float64)
             top = np.maximum.reduceat(taken, self.nodes, axis=-1)
-            mass = np.add.reduceat(np.exp(taken - top[..., self.owners]), self.nodes, axis=-1)
-            branch = taken - (top + np.log(mass))[..., self.owners]
-            total = branch[..., self.paths].sum(axis=-1)
+            mass = np.add.reduceat(np.exp(taken - np.take(top, self.owners, axis=-1)), self.nodes, axis=-1)
+            branch = taken - np.take(top + np.log(mass), self.owners, axis=-1)
+            total = np.take(branch, self.paths, axis=-1).sum(axis=-1)
         probabilities: Float64 = np.exp(total) / self.shares
         normalised: Float64 = probabilities / probabilities.sum(axis=-1, keepdims=True)
         return normalised
