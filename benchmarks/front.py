@@ -77,7 +77,9 @@ def measure_stages(directory: Path, repeats: int, *, shapes: Sequence[tuple[int,
     rows = []
     for state, questions, suffix in shapes:
         made = bodies(state, questions, suffix, warm=False)
-        runs = [_stages(next(made), compiler, engine) for _ in range(2 + max(3, repeats // (4 if questions > 10 else 1)))]
+        runs = [
+            _stages(next(made), compiler, engine) for _ in range(2 + max(3, repeats // (4 if questions > 10 else 1)))
+        ]
         medians = {name: round(1e6 * statistics.median(run[name] for run in runs[2:]), 1) for name in runs[0]}
         rows.append({"state": state, "questions": questions, **medians, "sum": round(sum(medians.values()), 1)})
     return rows
@@ -120,7 +122,12 @@ class _Clock:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=60, help="requests a row (default %(default)s; a quarter of it above 10 questions)")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=60,
+        help="requests a row (default %(default)s; a quarter of it above 10 questions)",
+    )
     parser.add_argument("--steps", type=int, default=1, help="denoising steps over HTTP (default %(default)s)")
     parser.add_argument("--json", type=Path, default=DIRECTORY / "front.json", help="default %(default)s")
     chosen = parser.parse_args(arguments)

@@ -159,9 +159,7 @@ class Compiler:
                 redraw = noise[number].redraw(
                     seeds[number], plan.canvas, plan.slots, replicas, steps=steps, entropy_bound=bound
                 )
-            blocks.append(
-                CanvasBlock(plan.suffix, canvases[number], plan.slots, plan.candidates, plan.offsets, redraw)
-            )
+            blocks.append(CanvasBlock(plan.suffix, canvases[number], plan.slots, plan.candidates, plan.offsets, redraw))
         return tuple(blocks)
 
     def _noise(self, state: Int32) -> NoiseSource:
@@ -201,9 +199,7 @@ class Compiler:
         plans = self._plans.get((schemas, ids), partial(self._grouped, schemas, ids))
         return list(plans), encode(self.tokenizer, others)
 
-    def _isolated(
-        self, schemas: Sequence[Schema], others: Sequence[Tape]
-    ) -> tuple[list[BlockPlan], list[list[int]]]:
+    def _isolated(self, schemas: Sequence[Schema], others: Sequence[Tape]) -> tuple[list[BlockPlan], list[list[int]]]:
         plans: dict[Schema, BlockPlan] = {}
         new: dict[Schema, Tape] = {}
         for schema in dict.fromkeys(schemas):

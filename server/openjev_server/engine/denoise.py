@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,14 @@ from numpy.typing import NDArray
 
 from openjev_server.engine.backend import Backend, Conditioning, Head
 from openjev_server.engine.packing import BlockSpan, PackedPass
-from openjev_server.engine.protocol import BlockResult, EngineRequest, Float32, NonFiniteLogits, SelfConditioning
+from openjev_server.engine.protocol import (
+    BlockResult,
+    CanvasBlock,
+    EngineRequest,
+    Float32,
+    NonFiniteLogits,
+    SelfConditioning,
+)
 from openjev_server.engine.redraw import redrawn
 
 __all__ = ["BlockPlan", "denoise"]
@@ -87,8 +95,8 @@ def _redraw(
     if not any(plan and span.block.redraw for span, plan in zip(blocks, continuing, strict=True)):
         return packed
     tokens = packed.tokens.copy()
-    log_probs = _split(reading.log_probs, reading.candidates)
-    for span, plan, mine in zip(blocks, continuing, log_probs, strict=True):
+    log_probs = reading.log_probs.float().cpu().numpy()
+    for span, plan, mine in zip(blocks, continuing, _split(log_probs, reading.candidates), strict=True):
         if plan is None or span.block.redraw is None:
             continue
         replicas = span.block.canvases.shape[0]
@@ -175,33 +183,52 @@ def _device(values: NDArray[Any], backend: Backend) -> torch.Tensor:
 
 def _candidates(blocks: Sequence[BlockSpan]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
     """Flat (slot row, token) pairs, block by block, replica by replica; and how many pairs each block has."""
-    replicas = [block.block.canvases.shape[0] for block in blocks]
-    copies = [block.block for block, count in zip(blocks, replicas, strict=True) for _ in range(count)]
-    per_slot = np.concatenate([np.diff(block.offsets) for block in copies])
-    sizes = [count * len(block.block.candidates) for block, count in zip(blocks, replicas, strict=True)]
+    copies: list[CanvasBlock] = []
+    sizes = []
+    for span in blocks:
+        block = span.block
+        replicas = len(block.canvases)
+        copies += [block] * replicas
+        sizes.append(replicas * len(block.candidates))
+    ends = np.concatenate([block.offsets[1:] for block in copies])
+    per_slot = ends - np.concatenate([block.offsets[:-1] for block in copies])
     tokens = np.concatenate([block.candidates for block in copies]).astype(np.int64)
     return np.repeat(np.arange(len(per_slot)), per_slot), tokens, sizes
 
 
 def _results(blocks: Sequence[BlockSpan], steps: Sequence[_Step]) -> list[BlockResult | NonFiniteLogits]:
+    if not steps:
+        return []
+    readings = [values for step in steps for values in (step.reading.log_probs, step.reading.log_sums)]
+    # One copy from the device for all steps, and one look at whether anything is wrong.
+    values = torch.cat([reading.float() for reading in readings]).cpu().numpy()
+    finite = bool(np.isfinite(values).all())
     log_probs: list[list[Float32]] = [[] for _ in blocks]
     log_sums: list[list[Float32]] = [[] for _ in blocks]
+    places = iter(_split(values, [len(reading) for reading in readings]))
     for step in steps:
-        reading = step.reading
-        parts = _split(reading.log_probs, reading.candidates), _split(reading.log_sums, reading.slots)
+        parts = _split(next(places), step.reading.candidates), _split(next(places), step.reading.slots)
         for number, probs, sums in zip(step.blocks, *parts, strict=True):
             log_probs[number].append(probs)
             log_sums[number].append(sums)
-    return [_result(*each) for each in zip(blocks, log_probs, log_sums, strict=True)]
+    return [_result(*each, finite=finite) for each in zip(blocks, log_probs, log_sums, strict=True)]
 
 
-def _split(values: torch.Tensor, sizes: list[int]) -> list[Float32]:
-    return np.split(values.float().cpu().numpy(), np.cumsum(sizes)[:-1])
+def _split(values: Float32, sizes: Sequence[int]) -> list[Float32]:
+    """Views of consecutive parts."""
+    edges = list(accumulate(sizes, initial=0))
+    return [values[start:stop] for start, stop in pairwise(edges)]
 
 
-def _result(span: BlockSpan, log_probs: list[Float32], log_sums: list[Float32]) -> BlockResult | NonFiniteLogits:
-    shape = (len(log_probs), span.block.canvases.shape[0], -1)
-    probs, sums = np.stack(log_probs).reshape(shape), np.stack(log_sums).reshape(shape)
-    if not (np.isfinite(probs).all() and np.isfinite(sums).all()):
+def _result(
+    span: BlockSpan, log_probs: list[Float32], log_sums: list[Float32], *, finite: bool
+) -> BlockResult | NonFiniteLogits:
+    shape = (len(log_probs), len(span.block.canvases), -1)
+    probs, sums = _joined(log_probs).reshape(shape), _joined(log_sums).reshape(shape)
+    if not (finite or (np.isfinite(probs).all() and np.isfinite(sums).all())):
         return NonFiniteLogits("the model produced logits that are not finite")
     return BlockResult(probs, sums)
+
+
+def _joined(steps: list[Float32]) -> Float32:
+    return steps[0] if len(steps) == 1 else np.concatenate(steps)

@@ -7,7 +7,7 @@ canvas replicas. Encoder rows (state, suffix) are causal; canvas rows see state,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,11 @@ class PassBlock:
     index: int
     """The block's number in its request."""
     block: CanvasBlock
+    rows: int = field(init=False)
+    """Rows of suffix and canvases."""
 
-    @property
-    def rows(self) -> int:
-        """Rows of suffix and canvases."""
-        return len(self.block.suffix) + self.block.canvases.size
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", len(self.block.suffix) + self.block.canvases.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,64 +119,68 @@ def pack(items: Sequence[PassItem], block_rows: Rows) -> PackedPass:
 
     Raises ValueError for blocks of an incomplete state.
     """
-    rows = _Rows()
+    parts = _Parts()
+    store: list[Rows] = []
     states: list[StateSpan] = []
     blocks: list[BlockSpan] = []
-    copies = 0
     for number, item in enumerate(items):
         length = len(item.state)
         if item.blocks and item.stop != length:
             raise ValueError("blocks need the whole state")
-        states.append(StateSpan(item.rows, item.start, item.stop, rows.count))
-        rows.add(item.state[item.start : item.stop], item.start, STATE_SEGMENT, ENCODER)
-        rows.store(item.rows[item.start : item.stop])
+        states.append(StateSpan(item.rows, item.start, item.stop, parts.rows))
+        parts.add(item.state[item.start : item.stop], item.start, STATE_SEGMENT)
+        first = parts.rows
         for source in item.blocks:
-            block = source.block
-            segment = len(blocks) + 1
-            first = rows.count
-            rows.add(block.suffix, length, segment, ENCODER)
-            canvas = rows.count
-            for replica in block.canvases:
-                rows.add(replica, length + len(block.suffix), segment, copies)
-                copies += 1
-            rows.store(block_rows[: source.rows])
-            block_rows = block_rows[source.rows :]
-            blocks.append(BlockSpan(number, source, first, canvas, rows.count))
-    return rows.finish(tuple(states), tuple(blocks))
+            row = parts.rows
+            parts.add(source.block.suffix, length, len(blocks) + 1)
+            canvas = parts.rows
+            parts.add_canvases(source.block.canvases, length + len(source.block.suffix), len(blocks) + 1)
+            blocks.append(BlockSpan(number, source, row, canvas, parts.rows))
+        store += (item.rows[item.start : item.stop], block_rows[: parts.rows - first])
+        block_rows = block_rows[parts.rows - first :]
+    positions, segment, copy, anchor = parts.columns()
+    return PackedPass(
+        tokens=np.concatenate(parts.tokens).astype(np.int64),
+        positions=positions,
+        anchor=anchor,
+        segment=segment.astype(np.int32),
+        copy=copy.astype(np.int32),
+        store=np.concatenate(store),
+        states=tuple(states),
+        blocks=tuple(blocks),
+    )
 
 
-class _Rows:
+class _Parts:
+    """Runs of rows with consecutive positions, in the order of the pass."""
+
     def __init__(self) -> None:
-        self.count = 0
-        self._parts: list[tuple[Int32, int, int, int]] = []
-        self._store: list[Rows] = []
+        self.rows = 0
+        self.tokens: list[Int32] = []
+        self._runs: list[tuple[int, int, int, int]] = []
+        self._copies = 0
 
-    def add(self, tokens: Int32, position: int, segment: int, copy: int) -> None:
-        self._parts.append((tokens, position, segment, copy))
-        self.count += len(tokens)
+    def add(self, tokens: Int32, position: int, segment: int) -> None:
+        """Encoder rows from this position on."""
+        self.tokens.append(tokens)
+        self._runs.append((len(tokens), position, segment, ENCODER))
+        self.rows += len(tokens)
 
-    def store(self, rows: Rows) -> None:
-        self._store.append(rows)
+    def add_canvases(self, canvases: Int32, position: int, segment: int) -> None:
+        """Canvas replicas [replicas, C], each from this position on."""
+        replicas, width = canvases.shape
+        self.tokens.append(canvases.ravel())
+        self._runs += [(width, position, segment, self._copies + replica) for replica in range(replicas)]
+        self._copies += replicas
+        self.rows += replicas * width
 
-    def finish(self, states: tuple[StateSpan, ...], blocks: tuple[BlockSpan, ...]) -> PackedPass:
-        lengths = [len(part[0]) for part in self._parts]
-
-        def spread(column: int) -> NDArray[np.int64]:
-            return np.repeat(np.array([part[column] for part in self._parts], dtype=np.int64), lengths)
-
-        starts = np.cumsum([0, *lengths[:-1]])
-        first, copy = spread(1), spread(3).astype(np.int32)
-        positions = first + np.arange(self.count) - np.repeat(starts, lengths)
-        return PackedPass(
-            tokens=np.concatenate([part[0] for part in self._parts]).astype(np.int64),
-            positions=positions,
-            anchor=np.where(copy == ENCODER, positions, first),
-            segment=spread(2).astype(np.int32),
-            copy=copy,
-            store=np.concatenate(self._store),
-            states=states,
-            blocks=blocks,
-        )
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Position, segment, copy and anchor of every row."""
+        lengths, first, segment, copy = np.array(self._runs, dtype=np.int64).reshape(-1, 4).T
+        run = np.repeat(np.arange(len(lengths)), lengths)
+        positions = (first - (np.cumsum(lengths) - lengths))[run] + np.arange(self.rows)
+        copies = copy[run]
+        return positions, segment[run], copies, np.where(copies == ENCODER, positions, first[run])
 
 
 @dataclass(frozen=True, slots=True)

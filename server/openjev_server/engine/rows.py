@@ -72,7 +72,9 @@ class RowPool:
         return np.arange(self._next, stop)
 
     def _run_of(self, count: int) -> Rows | None:
-        edges = np.flatnonzero(np.diff(np.concatenate([[1], (self._users != 0).astype(np.int8), [1]])))
+        used = np.ones(len(self._users) + 2, np.bool_)
+        np.not_equal(self._users, 0, out=used[1:-1])
+        edges = np.flatnonzero(used[1:] != used[:-1])
         starts, stops = edges[::2], edges[1::2]
         fits = np.flatnonzero(stops - starts >= count)
         return np.arange(starts[fits[0]], starts[fits[0]] + count) if len(fits) else None

@@ -31,12 +31,24 @@ class Tile:
 
 def canvas_rows(blocks: Sequence[BlockSpan]) -> NDArray[np.int64]:
     """Rows of the blocks' canvases, in order."""
-    return _join([np.arange(block.canvas, block.stop) for block in blocks])
+    first = np.array([block.canvas for block in blocks], np.int64)
+    lengths = np.array([block.stop for block in blocks], np.int64) - first
+    before = np.cumsum(lengths) - lengths
+    rows: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
+    return rows
 
 
 def slot_rows(blocks: Sequence[BlockSpan]) -> NDArray[np.int64]:
     """Rows of the blocks' slots: block by block, replica by replica."""
-    return _join([block.slot_rows for block in blocks])
+    slots = [np.zeros(0, np.int32)]
+    starts: list[int] = []
+    for span in blocks:
+        replicas, width = span.block.canvases.shape
+        slots += [span.block.slots] * replicas
+        starts += range(span.canvas, span.canvas + replicas * width, width)
+    counts = [len(part) for part in slots[1:]]
+    rows: NDArray[np.int64] = np.concatenate(slots) + np.repeat(np.array(starts, np.int64), counts)
+    return rows
 
 
 def cut(

@@ -185,8 +185,9 @@ class TorchEngine(Engine):
             for share in shares
         ]
         packed = pack(items, block_rows)
-        requests = [self._waiting[span.source.ticket].request for span in packed.blocks]
-        results = denoise(self._backend, packed, [BlockPlan.of(request) for request in requests])
+        tickets = {block.ticket for share in shares for block in share.blocks}
+        plans = {ticket: BlockPlan.of(self._waiting[ticket].request) for ticket in tickets}
+        results = denoise(self._backend, packed, [plans[span.source.ticket] for span in packed.blocks])
         kept: dict[PassBlock, BlockResult] = {}
         for span, result in zip(packed.blocks, results, strict=True):
             if isinstance(result, NonFiniteLogits):
@@ -253,14 +254,16 @@ class TorchEngine(Engine):
         if request.steps < 1 or not len(request.state):
             return "a request needs a state and at least one denoising step"
         longest = largest = 0
-        parts = [part for block in request.blocks for part in (block.suffix, block.canvases)]
-        parts += [block.redraw.tokens for block in request.blocks if block.redraw is not None]
-        for tokens in (request.state, *parts):
-            if tokens.size and (int(tokens.min()) < 0 or int(tokens.max()) >= self._info.vocab_size):
-                return "a token id is outside the vocabulary"
+        tokens = [request.state]
         for block in request.blocks:
+            tokens += (block.suffix, block.canvases.ravel())
+            if block.redraw is not None:
+                tokens.append(block.redraw.tokens.ravel())
             longest = max(longest, len(block.suffix) + block.canvases.shape[1])
             largest = max(largest, len(block.suffix) + block.canvases.size)
+        every = np.concatenate(tokens)
+        if int(every.min()) < 0 or int(every.max()) >= self._info.vocab_size:
+            return "a token id is outside the vocabulary"
         if len(request.state) + longest > self._info.max_positions:
             return f"the prompt is longer than the model's {self._info.max_positions} positions"
         if len(request.state) + largest > self._pool.capacity:
@@ -269,10 +272,15 @@ class TorchEngine(Engine):
 
 
 def _collect(progress: Progress) -> EngineResult:
-    empty = np.zeros((progress.request.steps, 1, 0), np.float32)
-    results = []
-    for index, block in enumerate(progress.request.blocks):
-        replicas = block.canvases.shape[0]
-        nothing = np.broadcast_to(empty, (progress.request.steps, replicas, 0))
-        results.append(progress.results.get(index) or BlockResult(nothing, nothing))
-    return EngineResult(tuple(results))
+    return EngineResult(
+        tuple(
+            progress.results.get(index) or _nothing(progress.request.steps, len(block.canvases))
+            for index, block in enumerate(progress.request.blocks)
+        )
+    )
+
+
+def _nothing(steps: int, replicas: int) -> BlockResult:
+    """Of a block without slots."""
+    empty = np.zeros((steps, replicas, 0), np.float32)
+    return BlockResult(empty, empty)

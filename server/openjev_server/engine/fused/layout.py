@@ -142,6 +142,8 @@ def columns_of(
     place = np.zeros(packed.rows, np.int64)
     place[chosen] = np.arange(len(chosen))
     cutter = _Cutter(packed, blocks, states=on_own_token is None)
+    sliding, full = cutter.cut(chosen, (window, tiles.sliding), (None, tiles.full))
+    (last,) = _Cutter(packed, blocks, states=False).cut(wanted, (None, tiles.full))
     return Columns(
         tokens=packed.tokens[chosen],
         position=packed.positions[chosen],
@@ -157,9 +159,9 @@ def columns_of(
         pass_copy=packed.copy.astype(np.int64),
         pass_store=packed.store,
         table=np.concatenate([state.rows for state in packed.states]),
-        sliding=cutter.cut(chosen, window, tiles.sliding),
-        full=cutter.cut(chosen, None, tiles.full),
-        last=_Cutter(packed, blocks, states=False).cut(wanted, None, tiles.full),
+        sliding=sliding,
+        full=full,
+        last=last,
     )
 
 
@@ -188,33 +190,64 @@ class _Cutter:
         self._block_row, self._block_stop, self._block_item = rows.T
         self._rows = packed.rows
 
-    def cut(self, chosen: Int, window: int | None, size: int) -> Int:
-        """Flat tiles [t * TILE_FIELDS] over the rows `chosen`, ascending, in places among them."""
-        return np.concatenate([self._states(chosen, window, size), self._blocks(chosen, window, size)]).reshape(-1)
-
-    def _states(self, chosen: Int, window: int | None, size: int) -> Int:
-        item, begin, end = _pieces(self._state_start, self._state_stop, size)
+    def cut(self, chosen: Int, *layers: tuple[int | None, int]) -> list[Int]:
+        """Flat tiles [t * TILE_FIELDS] over the rows `chosen`, ascending, in places among them: for each kind of layer,
+        which is a window and the most rows of a tile."""
         # All rows of a state run where any does, one after the other.
-        first = np.searchsorted(chosen, self._state_row[item] + begin - self._state_start[item])
-        zero = np.zeros_like(begin)
-        low = _low(begin, window)
-        return np.stack([first, end - begin, self._offset[item], low, end, zero, zero, zero], 1)
+        places = np.searchsorted(chosen, self._state_row)
+        runs = self._runs(chosen)
+        return [
+            np.concatenate([self._states(places, window, size), self._blocks(runs, window, size)]).reshape(-1)
+            for window, size in layers
+        ]
 
-    def _blocks(self, chosen: Int, window: int | None, size: int) -> Int:
+    def _states(self, places: Int, window: int | None, size: int) -> Int:
+        item, begin, end = _pieces(self._state_start, self._state_stop, size)
+        tiles = np.zeros((len(item), TILE_FIELDS), np.int64)
+        tiles[:, 0] = places[item] + begin - self._state_start[item]
+        tiles[:, 1] = end - begin
+        tiles[:, 2] = self._offset[item]
+        tiles[:, 3] = _low(begin, window)
+        tiles[:, 4] = end
+        return tiles
+
+    def _runs(self, chosen: Int) -> _Runs:
+        if not len(self._block_row):
+            nothing = np.zeros(0, np.int64)
+            return _Runs(nothing, nothing, nothing, nothing)
         block = np.searchsorted(self._block_row, chosen, side="right") - 1
-        inside = block >= 0
-        inside[inside] = chosen[inside] < self._block_stop[block[inside]]
-        items = np.where(inside, self._block_item[block] if len(self._block_item) else -1, -1)
-        edges = np.flatnonzero(np.diff(np.concatenate([[-2], items, [-2]])))
+        items = np.where(chosen < self._block_stop[block], self._block_item[block], -1)
+        items[block < 0] = -1
+        edges = np.concatenate([[0], 1 + np.flatnonzero(items[1:] != items[:-1]), [len(items)]])
         starts, stops = edges[:-1], edges[1:]
-        runs = items[starts] >= 0
-        run, begin, end = _pieces(starts[runs], stops[runs], size)
-        item = items[starts[runs]][run]
+        runs = np.flatnonzero(items[starts] >= 0) if len(items) else edges[:0]
+        return _Runs(block, starts[runs], stops[runs], items[starts[runs]])
+
+    def _blocks(self, runs: _Runs, window: int | None, size: int) -> Int:
+        run, begin, end = _pieces(runs.starts, runs.stops, size)
+        item = runs.items[run]
         length = self._length[item]
-        first, last = self._block_row[block[begin]], self._block_stop[block[end - 1]]
+        tiles = np.zeros((len(item), TILE_FIELDS), np.int64)
+        tiles[:, 0] = begin
+        tiles[:, 1] = end - begin
+        tiles[:, 2] = self._offset[item]
         # No row of a block has its anchor before the end of the state.
-        low = _low(length, window)
-        return np.stack([begin, end - begin, self._offset[item], low, length, first, last, np.zeros_like(begin)], 1)
+        tiles[:, 3] = _low(length, window)
+        tiles[:, 4] = length
+        tiles[:, 5] = self._block_row[runs.block[begin]]
+        tiles[:, 6] = self._block_stop[runs.block[end - 1]]
+        return tiles
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs of chosen rows that are in blocks of one item."""
+
+    block: Int
+    """Per chosen row the block that it is in, or the last one before it."""
+    starts: Int
+    stops: Int
+    items: Int
 
 
 def _pieces(start: Int, stop: Int, size: int) -> tuple[Int, Int, Int]:
