@@ -47,8 +47,7 @@ def slot_rows(blocks: Sequence[BlockSpan]) -> NDArray[np.int64]:
         slots += [span.block.slots] * replicas
         starts += range(span.canvas, span.canvas + replicas * width, width)
     counts = [len(part) for part in slots[1:]]
-    rows: NDArray[np.int64] = np.concatenate(slots) + np.repeat(np.array(starts, np.int64), counts)
-    return rows
+    return np.concatenate(slots, dtype=np.int64) + np.repeat(np.array(starts, np.int64), counts)
 
 
 def cut(
