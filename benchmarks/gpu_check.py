@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.upcycle import upcycle
 from numpy.typing import NDArray
 from openjev_server.bundle import load_bundle, resolve_model
 from openjev_server.canvas.compile import Compiler
@@ -32,7 +33,6 @@ from openjev_server.engine.protocol import CanvasBlock, Engine, EngineError, Eng
 from openjev_server.wire.parse import parse_request
 
 from benchmarks.results import DIRECTORY, machine, write_json
-from benchmarks.upcycle import upcycle
 from benchmarks.workload import request, tokens
 
 __all__ = ["Limits", "against_reference", "main", "packing", "soak"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.upcycle import upcycle
 from openjev_server.engine.loading import load_engine
 from openjev_server.engine.protocol import Engine, EngineError, EngineInfo, EngineRequest, EngineResult
 
 from benchmarks import gpu_check, released
-from benchmarks.upcycle import upcycle
 from benchmarks.workload import request
 from benchmarks.write_checkpoint import write_checkpoint
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,6 +55,41 @@ def train(
     phases = read_plan(plan)
     settings = Settings(prepared, tokenizer, warm, out, device, length, workers, compiled=device == "cuda")
     run(settings, phases, NANO)
+
+
+@app.command()
+def upcycle(
+    out: Annotated[Path, typer.Option(help="The checkpoint directory to make.")],
+    prepared: Annotated[Path | None, typer.Option(help="Folder with what `prepare` wrote: rows and texts.")] = None,
+    minutes: Annotated[float, typer.Option(help="Of training; 0 leaves the routers random.")] = 2.0,
+    device: str = "cuda",
+    workers: int = 8,
+    length: int = 16384,
+    seed: int = 0,
+) -> None:
+    """The embedded checkpoint as a mixture of 8 experts, 2 a row, trained for a while so that its routers are real."""
+    from .plan import Settings
+    from .upcycle import train_upcycled
+    from .upcycle import upcycle as untrained
+
+    if not minutes:
+        typer.echo(f"{untrained(out, seed=seed):,} bytes")
+        return
+    if prepared is None:
+        raise typer.BadParameter("training needs --prepared")
+    settings = Settings(
+        prepared,
+        EMBEDDED,
+        None,
+        out,
+        device,
+        length,
+        workers,
+        seed=seed,
+        compiled=device == "cuda",
+        save_seconds=math.inf,
+    )
+    typer.echo(f"{train_upcycled(settings, NANO, seconds=60 * minutes, seed=seed):,} bytes")
 
 
 @app.command()

@@ -24,6 +24,10 @@ class Architecture:
     head_dim: int = 64
     feed_forward: int = 1536
     expert: int = 64
+    """Width of an expert's MLP."""
+    experts: int = 1
+    chosen: int = 1
+    """Experts that a row goes to. With one expert there is no router."""
     window: int = 2048
     rope_theta: float = 1e5
     partial_rotary: float = 0.25
@@ -47,7 +51,7 @@ class Architecture:
             "max_position_embeddings": 32768,
             "moe_intermediate_size": self.expert,
             "num_attention_heads": self.heads,
-            "num_experts": 1,
+            "num_experts": self.experts,
             "num_global_key_value_heads": self.kv_heads,
             "num_hidden_layers": self.layers,
             "num_key_value_heads": self.kv_heads,
@@ -63,7 +67,7 @@ class Architecture:
                 "sliding_attention": {"rope_theta": self.rope_theta, "rope_type": "default"},
             },
             "sliding_window": self.window,
-            "top_k_experts": 1,
+            "top_k_experts": self.chosen,
             "use_bidirectional_attention": "vision",
             "vocab_size": self.vocab,
         }

@@ -7,7 +7,7 @@ RMS-normalised embeddings. `named_tensors` gives the tensors the names of transf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -15,15 +15,12 @@ import torch.nn.functional as F  # noqa: N812 - as PyTorch calls it
 from torch import Tensor, nn
 
 from .architecture import Architecture
+from .mixture import Mixture, Routed, rms
 
-__all__ = ["Attend", "Nano", "may_attend", "named_tensors"]
+__all__ = ["Attend", "Nano", "load_named_tensors", "may_attend", "named_tensors"]
 
 Attend = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 """(queries [1, heads, T, d], keys [1, kv, T, d], values [1, kv, T, d], mask) -> [1, heads, T, d], scale 1."""
-
-
-def _rms(x: Tensor, weight: Tensor | None = None) -> Tensor:
-    return F.rms_norm(x.float(), x.shape[-1:], None if weight is None else weight.float(), 1e-6).to(x.dtype)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -54,7 +51,7 @@ def may_attend(doc: Tensor, segment: Tensor, canvas: Tensor, q: Tensor, k: Tenso
 
 
 class Layer(nn.Module):
-    """One decoder layer with a dense MLP and one expert (the class needs one), router-free."""
+    """One decoder layer: a dense MLP, and beside it one expert without a router (the class needs one) or several."""
 
     def __init__(self, arch: Architecture, index: int) -> None:
         super().__init__()
@@ -75,21 +72,32 @@ class Layer(nn.Module):
         self.n_mlp_out, self.n_expert_out, self.n_out = (scale(arch.hidden) for _ in range(3))
         self.gate, self.up = linear(arch.hidden, arch.feed_forward), linear(arch.hidden, arch.feed_forward)
         self.down = linear(arch.feed_forward, arch.hidden)
-        self.expert_in, self.expert_out = linear(arch.hidden, 2 * arch.expert), linear(arch.expert, arch.hidden)
+        self.mixture = Mixture(arch) if arch.experts > 1 else None
+        if self.mixture is None:
+            self.expert_in, self.expert_out = linear(arch.hidden, 2 * arch.expert), linear(arch.expert, arch.hidden)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend, mask: Any) -> Tensor:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend, mask: Any, routed: list[Routed] | None = None
+    ) -> Tensor:
         arch, rows = self.arch, x.shape[0]
-        h = _rms(x, self.n_in)
-        q = _rotate(_rms(self.q(h).view(rows, arch.heads, arch.head_dim), self.q_norm), cos, sin)
+        h = rms(x, self.n_in)
+        q = _rotate(rms(self.q(h).view(rows, arch.heads, arch.head_dim), self.q_norm), cos, sin)
         raw = self.k(h).view(rows, arch.kv_heads, arch.head_dim)
-        k = _rotate(_rms(raw, self.k_norm), cos, sin)
-        v = _rms(raw if self.v is None else self.v(h).view(rows, arch.kv_heads, arch.head_dim))
+        k = _rotate(rms(raw, self.k_norm), cos, sin)
+        v = rms(raw if self.v is None else self.v(h).view(rows, arch.kv_heads, arch.head_dim))
         a = attend(q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None], mask)
-        x = x + _rms(self.o(a[0].transpose(0, 1).reshape(rows, -1)), self.n_attention)
-        y = _rms(x, self.n_mlp)
-        dense = _rms(self.down(F.silu(self.gate(y)) * self.up(y)), self.n_mlp_out)
-        gate, up = self.expert_in(_rms(x, self.n_expert)).chunk(2, -1)
-        return x + _rms(dense + _rms(self.expert_out(F.silu(gate) * up), self.n_expert_out), self.n_out)
+        x = x + rms(self.o(a[0].transpose(0, 1).reshape(rows, -1)), self.n_attention)
+        y = rms(x, self.n_mlp)
+        dense = rms(self.down(F.silu(self.gate(y)) * self.up(y)), self.n_mlp_out)
+        entering = rms(x, self.n_expert)
+        if self.mixture is None:
+            gate, up = self.expert_in(entering).chunk(2, -1)
+            sparse = self.expert_out(F.silu(gate) * up)
+        else:
+            sparse, routing = self.mixture(x, entering)
+            if routed is not None:
+                routed.append(routing)
+        return x + rms(dense + rms(sparse, self.n_expert_out), self.n_out)
 
 
 class Nano(nn.Module):
@@ -128,8 +136,9 @@ class Nano(nn.Module):
         attend: Attend,
         mask: Any,
         conditioning: tuple[Tensor, Tensor] | None = None,
+        routed: list[Routed] | None = None,
     ) -> Tensor:
-        """Hidden states [T, hidden].
+        """Hidden states [T, hidden]. `routed` collects where each layer's router sent the rows.
 
         `conditioning` are slot rows [S] and the soft embeddings [S, hidden] of the step before; None on step 1, which
         equals a soft embedding of zero. Frozen canvas rows are conditioned on nothing.
@@ -137,16 +146,16 @@ class Nano(nn.Module):
         x = self.embed(ids) * math.sqrt(self.arch.hidden)
         if conditioning is not None:
             slots, soft = conditioning
-            n = _rms(soft, self.sc_norm)
+            n = rms(soft, self.sc_norm)
             x = x.index_add(0, slots, self.sc_down(F.silu(self.sc_gate(n)) * self.sc_up(n)).to(x.dtype))
-        x = torch.where(canvas[:, None], _rms(x), x)
+        x = torch.where(canvas[:, None], rms(x), x)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.bfloat16)
         sliding, full = self.rope(positions, x.dtype)
         for layer in self.stack:
             cos, sin = full if layer.full else sliding
-            x = layer(x, cos, sin, attend, mask)
-        return _rms(x, self.norm)
+            x = layer(x, cos, sin, attend, mask, routed)
+        return rms(x, self.norm)
 
     def logits(self, h: Tensor) -> Tensor:
         """Soft-capped float32 logits [rows, vocab] of hidden states [rows, hidden]."""
@@ -171,6 +180,22 @@ _NORMS = {
 
 def named_tensors(model: Nano) -> dict[str, Tensor]:
     """float32 CPU tensors under `DiffusionGemmaForBlockDiffusion`'s names (decoder side, the encoder ties to it)."""
+    return {name: tensor.detach().float().cpu().contiguous() for name, tensor in _named(model).items()}
+
+
+def load_named_tensors(model: Nano, tensors: Mapping[str, Tensor]) -> None:
+    """Fills a model in place. Raises KeyError for a missing tensor, ValueError for a layer scalar other than 1."""
+    with torch.no_grad():
+        for name, tensor in _named(model).items():
+            if name.endswith("layer_scalar"):
+                if tensors[name].item() != 1:
+                    raise ValueError(f"{name} is not 1: training has no layer scalars")
+            else:
+                tensor.copy_(tensors[name])
+
+
+def _named(model: Nano) -> dict[str, Tensor]:
+    """The parameters themselves, or views of them; constants where the class has a tensor and the model has none."""
     out: dict[str, Tensor] = {}
     root = "model.decoder."
     out[root + "embed_tokens.weight"] = model.embed.weight
@@ -188,11 +213,16 @@ def named_tensors(model: Nano) -> dict[str, Tensor]:
             out[f"{p}mlp.{name}_proj.weight"] = getattr(layer, name).weight
         for attribute, name in _NORMS.items():
             out[f"{p}{name}.weight"] = getattr(layer, attribute)
-        out[p + "experts.gate_up_proj"] = layer.expert_in.weight[None]
-        out[p + "experts.down_proj"] = layer.expert_out.weight[None]
-        out[p + "router.proj.weight"] = torch.zeros(1, model.arch.hidden)
-        out[p + "router.scale"] = torch.ones(model.arch.hidden)
-        out[p + "router.per_expert_scale"] = torch.ones(1)
+        if (mixture := layer.mixture) is None:
+            out[p + "experts.gate_up_proj"] = layer.expert_in.weight[None]
+            out[p + "experts.down_proj"] = layer.expert_out.weight[None]
+            out[p + "router.proj.weight"] = torch.zeros(1, model.arch.hidden)
+            out[p + "router.scale"] = torch.ones(model.arch.hidden)
+            out[p + "router.per_expert_scale"] = torch.ones(1)
+        else:
+            out[p + "experts.gate_up_proj"], out[p + "experts.down_proj"] = mixture.gate_up, mixture.down
+            out[p + "router.proj.weight"], out[p + "router.scale"] = mixture.router, mixture.scale
+            out[p + "router.per_expert_scale"] = mixture.expert_scale
         out[p + "layer_scalar"] = torch.ones(1)
         out[f"model.encoder.language_model.layers.{i}.layer_scalar"] = torch.ones(1)
-    return {k: v.detach().float().cpu().contiguous() for k, v in out.items()}
+    return out

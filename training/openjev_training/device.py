@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - as PyTorch calls it
 from torch import Tensor
 
 from .backbone import Attend, Nano, may_attend
+from .mixture import Routed
 from .packing import BLOCK, Batch
 
 __all__ = ["DeviceBatch", "Runner", "candidate_log_probs", "to_device"]
@@ -58,7 +59,10 @@ def to_device(batch: Batch, device: torch.device) -> DeviceBatch:
 
 
 class Runner:
-    """Runs a model over packed batches: FlexAttention and compiled layers on CUDA, SDPA with a dense mask elsewhere."""
+    """Runs a model over packed batches: FlexAttention and compiled layers on CUDA, SDPA with a dense mask elsewhere.
+
+    Of a mixture's layers only the attention is compiled: how many rows an expert gets is known on the host alone.
+    """
 
     def __init__(self, model: Nano, device: torch.device, *, compiled: bool) -> None:
         self.model, self.device = model, device
@@ -66,8 +70,11 @@ class Runner:
         self.attend: Attend = self._flex() if self._cuda else _dense
         if compiled:
             torch._dynamo.config.cache_size_limit = 64
-            for layer in model.layers:
-                layer.compile(dynamic=False)
+            if model.arch.experts > 1:
+                self.attend = torch.compile(self.attend, dynamic=False)
+            else:
+                for layer in model.layers:
+                    layer.compile(dynamic=False)
 
     def _flex(self) -> Attend:
         from torch.nn.attention.flex_attention import flex_attention
@@ -99,11 +106,16 @@ class Runner:
             count[None, None], index[None, None].contiguous(), BLOCK_SIZE=BLOCK, mask_mod=visible
         )
 
-    def hidden(self, batch: DeviceBatch, mask: Any, soft: Tensor | None = None) -> Tensor:
-        """Hidden states [T, hidden]; `soft` [S, hidden] are the soft embeddings at the slots (None: step 1)."""
+    def hidden(
+        self, batch: DeviceBatch, mask: Any, soft: Tensor | None = None, routed: list[Routed] | None = None
+    ) -> Tensor:
+        """Hidden states [T, hidden]; `soft` [S, hidden] are the soft embeddings at the slots (None: step 1).
+
+        `routed` collects where each layer's router sent the rows.
+        """
         conditioning = None if soft is None else (batch.slots, soft)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._cuda):
-            return self.model(batch.ids, batch.positions, batch.canvas, self.attend, mask, conditioning)  # type: ignore[no-any-return]
+            return self.model(batch.ids, batch.positions, batch.canvas, self.attend, mask, conditioning, routed)  # type: ignore[no-any-return]
 
     def slot_logits(self, batch: DeviceBatch, hidden: Tensor) -> Tensor:
         """[S, vocab] float32."""

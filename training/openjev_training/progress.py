@@ -27,6 +27,7 @@ class Progress:
 
 def save_progress(path: Path, progress: Progress, model: Nano, optimizer: torch.optim.Optimizer) -> None:
     """Writes beside the file first: a stop in the middle leaves the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     state: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state | {"progress": asdict(progress)}, part)

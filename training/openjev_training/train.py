@@ -31,6 +31,7 @@ from .backbone import Nano, named_tensors
 from .checkpoint import write_checkpoint
 from .device import DeviceBatch, Runner, candidate_log_probs, to_device
 from .journal import Log, Losses
+from .mixture import Routed, balance
 from .packing import Batch, Compiled, Encoder, pack
 from .plan import Phase, Settings
 from .prepare import load_measures, load_rows, load_texts
@@ -40,10 +41,12 @@ from .reading import Reader
 from .sampler import MIXTURES, Sampler
 from .warm_start import FRESH, load_warm_start
 
-__all__ = ["losses", "rate_at", "train"]
+__all__ = ["Stream", "losses", "rate_at", "run_phase", "slot_loss", "train"]
 
 
-class _Stream(torch.utils.data.IterableDataset[Batch]):
+class Stream(torch.utils.data.IterableDataset[Batch]):
+    """Packed batches without end, drawn anew by each worker."""
+
     def __init__(self, sampler: Sampler, encoder: Encoder, settings: Settings, seed: int) -> None:
         self._sampler, self._encoder, self._settings, self._seed = sampler, encoder, settings, seed
 
@@ -69,18 +72,23 @@ class _Stream(torch.utils.data.IterableDataset[Batch]):
 
 PREDICTIONS = "predictions.jsonl.xz"
 
+BALANCE = 0.01
+"""Weight of the mixture's balancing loss, as in Switch Transformers."""
 EMBEDDING_FACTOR = 0.2
 """Embeddings are stored divided by sqrt(hidden): their values are small beside a step at the full rate."""
 
 
 def _groups(model: Nano, phase: Phase, decay: float) -> list[dict[str, Any]]:
-    """Matrices decay, norms and embeddings do not; parameters that had no source learn faster, embeddings slower."""
+    """Matrices decay, norms and embeddings do not; parameters that had no source learn faster, embeddings slower.
+
+    A router never has a source.
+    """
     out: dict[tuple[float, float], list[Tensor]] = defaultdict(list)
     for name, p in model.named_parameters():
         embedding = name.startswith("embed")
-        fresh = phase.start == "warm" and any(part in name for part in FRESH)
+        fresh = name.endswith("mixture.router") or (phase.start == "warm" and any(part in name for part in FRESH))
         factor = EMBEDDING_FACTOR if embedding else phase.fresh_factor if fresh else 1.0
-        out[decay if p.ndim == 2 and not embedding else 0.0, factor].append(p)
+        out[decay if p.ndim > 1 and not embedding else 0.0, factor].append(p)
     return [{"params": ps, "weight_decay": weight, "factor": factor} for (weight, factor), ps in out.items()]
 
 
@@ -92,21 +100,34 @@ def rate_at(done: float, step: int, warm_up: int = 60) -> float:
 def losses(
     runner: Runner, batch: DeviceBatch, conditioned: bool, text_weight: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Slot cross-entropy among the candidates, + 0.2 over the whole vocabulary, + language loss on states."""
+    """Slot cross-entropy among the candidates, + 0.2 over the whole vocabulary, + language loss on states.
+
+    Of a mixture also the mean balancing loss of its layers' routers, times `BALANCE`.
+    """
     mask = runner.mask(batch)
     soft = None
     if conditioned:
         with torch.no_grad():
             soft = runner.model.soft_embedding(runner.slot_logits(batch, runner.hidden(batch, mask)))
             soft = soft * (torch.rand(len(soft), 1, device=soft.device) < 0.75)
-    hidden = runner.hidden(batch, mask, soft)
+    routed: list[Routed] = []
+    hidden = runner.hidden(batch, mask, soft, routed)
     logits = runner.slot_logits(batch, hidden)
-    picked = candidate_log_probs(batch, logits).masked_fill(batch.candidates < 0, 0.0)
-    slot = -(batch.targets * picked).sum(1).mean()
+    slot = slot_loss(batch, logits)
     whole = logits.gather(1, batch.candidates.clamp_min(0)) - logits.logsumexp(-1, keepdim=True)
     full = -(batch.targets * whole).sum(1).mean()
     text = F.cross_entropy(runner.model.logits(hidden[batch.text]), batch.ids[batch.text + 1])
-    return slot + 0.2 * full + text_weight * text, {"slot": slot, "full": full, "text": text}
+    loss, parts = slot + 0.2 * full + text_weight * text, {"slot": slot, "full": full, "text": text}
+    if routed:
+        parts["balance"] = torch.stack([balance(one, batch.doc >= 0) for one in routed]).mean()
+        loss = loss + BALANCE * parts["balance"]
+    return loss, parts
+
+
+def slot_loss(batch: DeviceBatch, logits: Tensor) -> Tensor:
+    """Cross-entropy among the candidates, a mean over the slots; `logits` are [S, vocab]."""
+    picked = candidate_log_probs(batch, logits).masked_fill(batch.candidates < 0, 0.0)
+    return -(batch.targets * picked).sum(1).mean()
 
 
 def _backward(runner: Runner, batch: DeviceBatch, conditioned: bool, done: float) -> dict[str, Tensor]:
@@ -170,7 +191,7 @@ def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
                 model.load_state_dict(fresh)
                 if settings.warm is not None:
                     load_warm_start(model, settings.warm)
-            _run_phase(settings, phase, runner, samplers[phase.everything, phase.mixture], encoder, number, log)
+            run_phase(settings, phase, runner, samplers[phase.everything, phase.mixture], encoder, number, log)
             _write(settings, folder, phase, runner.model, log)
         if phase.measure and not (folder / PREDICTIONS).is_file():
             try:
@@ -180,21 +201,21 @@ def train(settings: Settings, phases: list[Phase], arch: Architecture) -> None:
                 log(event="failed", phase=phase.name, error=traceback.format_exc())
 
 
-def _run_phase(
+def run_phase(
     settings: Settings, phase: Phase, runner: Runner, sampler: Sampler, encoder: Encoder, number: int, log: Log
 ) -> None:
+    """Trains the runner's model in place; `number` tells a run's phases apart in what they draw."""
     model, device = runner.model, runner.device
     optimizer = torch.optim.AdamW(
         _groups(model, phase, settings.decay), lr=phase.rate, betas=(0.9, 0.95), fused=device.type == "cuda"
     )
     file = settings.out / phase.name / "progress.pt"
-    file.parent.mkdir(parents=True, exist_ok=True)
     at = load_progress(file, model, optimizer)
     first = at.step
     if first:
         log(event="resumed", phase=phase.name, step=first, millions=round(at.tokens / 1e6, 2))
     # A run that goes on draws other rows than the ones it has seen.
-    stream = _Stream(sampler, encoder, settings, settings.seed + 1 + number + 101 * first)
+    stream = Stream(sampler, encoder, settings, settings.seed + 1 + number + 101 * first)
     loader = iter(
         torch.utils.data.DataLoader(
             stream, batch_size=None, num_workers=settings.workers, prefetch_factor=3 if settings.workers else None

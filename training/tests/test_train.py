@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,20 +20,6 @@ from openjev_training.train import rate_at, train
 from openjev_training.warm_start import load_warm_start
 
 SMALL = Architecture(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=32, feed_forward=64, expert=32)
-
-
-@pytest.fixture
-def settings(tmp_path: Path, shipped: Path) -> Settings:
-    rows = [
-        [True, "t", "choice", f"state {i}", "Which?", ["a b", "c d", "e f"], [None] * 3, i % 3, None] for i in range(60)
-    ]
-    texts = [["x", "The market opens early. Nobody came today. It rained a lot."]] * 4
-    for name, lines in (("rows", rows), ("texts", texts), ("measures", [])):
-        with lzma.open(tmp_path / f"{name}.jsonl.xz", "wt", preset=0) as out:
-            out.writelines(json.dumps(line) + "\n" for line in lines)
-    return Settings(
-        tmp_path, shipped, None, tmp_path / "out", "cpu", 512, 0, compiled=False, save_seconds=0, max_steps=3
-    )
 
 
 def _events(settings: Settings) -> Iterator[dict[str, object]]:
