@@ -2,12 +2,16 @@
 
 On the embedded checkpoint, on the same one upcycled to 8 experts, or on any directory (`--models`):
 
-  reference  slot logits against the float32 engine on the CPU: their relative error, and whether the likeliest answer
-             is the same wherever the reference's first two answers are more than 0.1 nats apart
+  reference  slot logits against the plain float32 engine: their relative error, and whether the likeliest answer is the
+             same wherever the reference's first two answers are more than 0.1 nats apart
   packing    the same requests alone and among 30 others in random order: the largest change of a probability
   soak       random requests of 1 to 8,000 tokens, many at a time: finite, complete, none lost
+  drift      with other weights (`--drift float8,int4`): how far probabilities move, and how many answers change
 
-Without `--rows` the questions recorded in fixtures/jev are asked.
+The reference runs on the CPU, or with `--reference-device cuda` on the GPU, in float32 without TF32 and without the
+fused kernels; a few requests are then asked on the CPU too, to check the reference itself. Without `--rows` the
+questions recorded in fixtures/jev are asked. `upcycled` has random routers; `python -m openjev_training upcycle` makes
+a directory where they are trained.
 """
 
 from __future__ import annotations
@@ -16,164 +20,42 @@ import argparse
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.upcycle import upcycle
-from numpy.typing import NDArray
+import torch
 from openjev_server.bundle import load_bundle, resolve_model
 from openjev_server.canvas.compile import Compiler
 from openjev_server.engine.loading import load_engine
-from openjev_server.engine.protocol import CanvasBlock, Engine, EngineError, EngineRequest, EngineResult, Float32
+from openjev_server.engine.protocol import EngineRequest
+from openjev_server.engine.torch_engine import TorchEngine
 from openjev_server.wire.parse import parse_request
 
+from benchmarks.checks import RELATIVE_ERROR, against_reference, drift, packing, soak
 from benchmarks.results import DIRECTORY, machine, write_json
-from benchmarks.workload import request, tokens
 
-__all__ = ["Limits", "against_reference", "main", "packing", "soak"]
+__all__ = ["Limits", "main"]
 
 ROOT = Path(__file__).resolve().parents[1]
-GROUP = 31
-MARGIN = 0.1
-"""Nats between the reference's first two candidates of a slot, above which they may not change places."""
+UPCYCLED = "upcycled"
+ON_CPU_TOO = 16
+"""Requests that a reference on the GPU is itself compared on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What counts as right."""
 
-    relative_error: float = 2e-2
+    relative_error: float = RELATIVE_ERROR
     flips: int = 0
     above_margin: float = 0.5
     """Share of slots with so clear a reference: with fewer, no flip says nothing."""
     probability_change: float = 0.01
-
-
-def against_reference(fast: Engine, reference: Engine, requests: Sequence[EngineRequest]) -> dict[str, Any]:
-    """Every slot of every step. The error of a slot is |fast - reference| / |reference| over its candidates' logits."""
-    errors: list[float] = []
-    flips = clear = 0
-    changes: list[float] = []
-    pairs = zip(requests, _answers(fast, requests), _answers(reference, requests), strict=True)
-    for one, ours, theirs in pairs:
-        for block, mine, true in zip(one.blocks, ours.blocks, theirs.blocks, strict=True):
-            for ours_at, true_at in zip(_slots(block, mine), _slots(block, true), strict=True):
-                difference = float(np.linalg.norm(ours_at.logits - true_at.logits))
-                errors.append(difference / max(float(np.linalg.norm(true_at.logits)), 1e-9))
-                changes.append(float(np.abs(ours_at.probabilities - true_at.probabilities).max()))
-                first, second = np.sort(true_at.logits)[::-1][:2]
-                if first - second > MARGIN:
-                    clear += 1
-                    flips += int(ours_at.logits.argmax() != true_at.logits.argmax())
-    return {
-        "requests": len(requests),
-        "slots": len(errors),
-        "relative_error_median": float(f"{np.median(errors):.3g}"),
-        "relative_error_p99": float(f"{np.quantile(errors, 0.99):.3g}"),
-        "relative_error_max": float(f"{max(errors):.3g}"),
-        "probability_change_p99": float(f"{np.quantile(changes, 0.99):.3g}"),
-        "probability_change_max": float(f"{max(changes):.3g}"),
-        "share_above_margin": round(clear / len(errors), 4),
-        "flips_above_margin": flips,
-    }
-
-
-def packing(engine: Engine, requests: Sequence[EngineRequest], rng: np.random.Generator) -> dict[str, Any]:
-    """Alone and among others: half of the requests are seen alone first, the others packed first.
-
-    Which comes second may find its state in a cache: a hit must agree with a miss, too.
-    """
-    half = len(requests) // 2
-    alone = [_one(engine, one) for one in requests[:half]]
-    order = rng.permutation(len(requests))
-    packed: dict[int, EngineResult] = {}
-    for first in range(0, len(order), GROUP):
-        group = [int(number) for number in order[first : first + GROUP]]
-        packed |= zip(group, _answers(engine, [requests[number] for number in group]), strict=True)
-    alone += [_one(engine, one) for one in requests[half:]]
-    changes = [
-        float(np.abs(single.probabilities - among.probabilities).max())
-        for number, one in enumerate(requests)
-        for block, mine, other in zip(one.blocks, alone[number].blocks, packed[number].blocks, strict=True)
-        for single, among in zip(_slots(block, mine), _slots(block, other), strict=True)
-    ]
-    return {
-        "requests": len(requests),
-        "packed_with": GROUP - 1,
-        "probability_change_median": float(f"{np.median(changes):.3g}"),
-        "probability_change_p99": float(f"{np.quantile(changes, 0.99):.3g}"),
-        "probability_change_max": float(f"{max(changes):.3g}"),
-    }
-
-
-def soak(engine: Engine, rng: np.random.Generator, *, count: int, longest: int) -> dict[str, Any]:
-    """Random requests; lengths even in their logarithm, 1 to 40 at a time, some about a state that came before."""
-    vocab = engine.info.vocab_size
-    started = time.perf_counter()
-    answered = total = 0
-    failures: list[str] = []
-    earlier = tokens(rng, 1, vocab)
-    while answered + len(failures) < count:
-        batch = []
-        for _ in range(min(int(rng.integers(1, 41)), count - answered - len(failures))):
-            if rng.random() > 0.2:
-                earlier = tokens(rng, int(np.exp(rng.uniform(0, np.log(longest)))), vocab)
-            shape = {"questions": int(rng.integers(1, 6)), "suffix": int(rng.integers(0, 60))}
-            width, steps, options = int(rng.integers(1, 33)), int(rng.integers(1, 4)), int(rng.integers(2, 9))
-            batch.append(request(rng, vocab, state=earlier, width=width, steps=steps, options=options, **shape))
-        total += sum(one.tokens for one in batch)
-        for outcome in engine.run(batch):
-            if isinstance(outcome, EngineError):
-                failures.append(str(outcome))
-            elif not all(np.isfinite(block.log_probs).all() for block in outcome.blocks):
-                failures.append("not finite")
-            else:
-                answered += 1
-    return {
-        "requests": count,
-        "tokens": total,
-        "answered": answered,
-        "failures": failures[:20],
-        "seconds": round(time.perf_counter() - started, 1),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    logits: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    """Over the candidates alone."""
-
-
-def _slots(block: CanvasBlock, answer: Any) -> Iterator[_Slot]:
-    """Every slot of every step and replica."""
-    steps, replicas, _ = answer.log_probs.shape
-    for step in range(steps):
-        for replica in range(replicas):
-            row: Float32 = answer.log_probs[step, replica]
-            for slot in range(len(block.slots)):
-                kept = row[block.offsets[slot] : block.offsets[slot + 1]].astype(np.float64)
-                shares = np.exp(kept - kept.max())
-                yield _Slot(kept + float(answer.logsumexp[step, replica, slot]), shares / shares.sum())
-
-
-def _answers(engine: Engine, requests: Sequence[EngineRequest]) -> list[EngineResult]:
-    """Raises EngineError when one fails."""
-    answers = []
-    for outcome in engine.run(requests):
-        if isinstance(outcome, EngineError):
-            raise outcome
-        answers.append(outcome)
-    return answers
-
-
-def _one(engine: Engine, one: EngineRequest) -> EngineResult:
-    return _answers(engine, [one])[0]
 
 
 def _questions(rows: Path | None, per_task: int) -> list[tuple[Any, Mapping[str, Any]]]:
@@ -202,26 +84,77 @@ def _requests(directory: Path, asked: Sequence[tuple[Any, Mapping[str, Any]]], s
     return requests
 
 
-def check(
-    directory: Path, chosen: argparse.Namespace, limits: Limits, keep: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
-    """All three parts on one checkpoint directory, and what is wrong; `keep` gets what there is after each part."""
+Keep = Callable[[Mapping[str, Any]], None]
+
+
+def check(name: str, directory: Path, chosen: argparse.Namespace, limits: Limits, keep: Keep) -> dict[str, Any]:
+    """All parts on one checkpoint directory, and what is wrong; `keep` gets what there is after each part."""
+    found: dict[str, Any] = {}
+    try:
+        _measure(directory, chosen, found, keep)
+        missed = _missed(found, chosen, limits)
+    except Exception:  # what the other checkpoints say is worth having
+        found["failed"] = traceback.format_exc()
+        missed = ["failed"]
+        print(f"{name}: {found['failed']}", file=sys.stderr)
+    found["missed"] = missed
+    keep(found)
+    return found
+
+
+def _measure(directory: Path, chosen: argparse.Namespace, found: dict[str, Any], keep: Keep) -> None:
     rng = np.random.default_rng(0)
     asked = _questions(chosen.rows, chosen.per_task)
     asked = [asked[at] for at in rng.permutation(len(asked))]
     compared = _requests(directory, asked[: chosen.compare], steps=2)
-    options = {"weights": chosen.weights} if chosen.weights else {}
-    fast = load_engine(directory, device=chosen.device, dtype=chosen.dtype, **options)
+    found |= _training(directory)
+    fast = _fast(directory, chosen, chosen.weights)
+    found["engine"] = _described(fast, fused=_fuses(chosen))
     fast.warm_up()
-    reference = load_engine(directory, device="cpu", dtype="float32")
-    found: dict[str, Any] = {"engine": f"{fast.info.device} {fast.info.dtype} {chosen.weights or ''}".strip()}
-    found["reference"] = against_reference(fast, reference, compared)
-    many = list(islice(cycle(_requests(directory, asked, steps=2)), chosen.packed))
+    reference = load_engine(directory, device=chosen.reference_device, dtype="float32", fused=False)
+    found["reference"] = {"engine": _described(reference, fused=False), **against_reference(fast, reference, compared)}
     keep(found)
+    many = list(islice(cycle(_requests(directory, asked, steps=2)), chosen.packed))
     found["packing"] = packing(fast, many, rng)
     keep(found)
     found["soak"] = soak(fast, rng, count=chosen.soak, longest=min(chosen.longest, fast.info.max_positions - 128))
+    keep(found)
+    for weights in filter(None, chosen.drift.split(",")):
+        quantised = _fast(directory, chosen, weights)
+        found.setdefault("drift", {})[weights] = drift(quantised, fast, compared)
+        quantised.close()
+        keep(found)
     fast.close()
+    if reference.info.device != "cpu":
+        anchor = load_engine(directory, device="cpu", dtype="float32")
+        found["reference_on_cpu"] = against_reference(reference, anchor, compared[:ON_CPU_TOO])
+        keep(found)
+
+
+def _fast(directory: Path, chosen: argparse.Namespace, weights: str | None) -> TorchEngine:
+    """Fused kernels wherever there can be any, also for shapes for which `serve` does not choose them."""
+    kind = weights or "auto"
+    return load_engine(directory, device=chosen.device, dtype=chosen.dtype, weights=kind, fused=_fuses(chosen))
+
+
+def _fuses(chosen: argparse.Namespace) -> bool:
+    return bool(chosen.device.startswith("cuda") and chosen.dtype == "bfloat16")
+
+
+def _described(engine: TorchEngine, *, fused: bool) -> str:
+    return f"{engine.info.device} {engine.info.dtype}, {'fused kernels' if fused else 'plain PyTorch'}"
+
+
+def _training(directory: Path) -> dict[str, Any]:
+    """What the log of `openjev_training upcycle` says about a mixture's routers."""
+    log = directory / "log.jsonl"
+    if not log.is_file():
+        return {}
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    return {"training": [event for event in events if event["event"] in ("routing", "end")]}
+
+
+def _missed(found: Mapping[str, Any], chosen: argparse.Namespace, limits: Limits) -> list[str]:
     checks = {
         "relative_error_max": found["reference"]["relative_error_max"] <= limits.relative_error,
         "flips_above_margin": found["reference"]["flips_above_margin"] <= limits.flips,
@@ -229,8 +162,7 @@ def check(
         "probability_change_max": found["packing"]["probability_change_max"] <= limits.probability_change,
         "soak": found["soak"]["answered"] == chosen.soak,
     }
-    found["missed"] = [name for name, held in checks.items() if not held]
-    return found
+    return [name for name, held in checks.items() if not held]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -239,6 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--weights", help="a quantised form: float8 or int4")
+    parser.add_argument("--drift", default="", help="quantised forms to compare with the weights as they are")
+    parser.add_argument("--reference-device", default="cpu", help="cpu or cuda (default %(default)s)")
     parser.add_argument("--rows", type=Path, help="typed decisions, one JSON object a line, xz")
     parser.add_argument("--per-task", type=int, default=25, help="rows of each task (default %(default)s)")
     parser.add_argument("--compare", type=int, default=500, help="requests for the reference (default %(default)s)")
@@ -247,22 +181,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--longest", type=int, default=8000, help="tokens of the longest (default %(default)s)")
     parser.add_argument("--json", type=Path, default=DIRECTORY / "gpu_check.json", help="default %(default)s")
     chosen = parser.parse_args(arguments)
-    result: dict[str, Any] = {"machine": machine()}
+    torch.set_float32_matmul_precision("highest")  # no TF32 in the reference
+    result: dict[str, Any] = {"machine": machine(), "models": {}}
     with tempfile.TemporaryDirectory(prefix="openjev-upcycled-") as scratch:
-        for name in chosen.models.split(","):
-            directory = Path(scratch) / "upcycled"
-            if name == "upcycled":
+        for model in chosen.models.split(","):
+            name, directory = Path(model).name, Path(scratch) / UPCYCLED
+            if model == UPCYCLED:
+                from openjev_training.upcycle import upcycle  # needs `training` on the path, as nothing else here does
+
                 upcycle(directory)
             else:
-                directory = resolve_model(name)
+                directory = resolve_model(model)
 
-            def keep(found: dict[str, Any], name: str = name) -> None:
-                write_json(chosen.json, {**result, name: found})
+            def keep(found: Mapping[str, Any], name: str = name) -> None:
+                result["models"][name] = found
+                write_json(chosen.json, result)
 
-            result[name] = check(directory, chosen, Limits(), keep)
-            write_json(chosen.json, result)
-            print(f"{name}: {json.dumps(result[name], indent=1)}", flush=True)
-    return 1 if any(result[name]["missed"] for name in chosen.models.split(",")) else 0
+            print(f"{name}: {json.dumps(check(name, directory, chosen, Limits(), keep), indent=1)}", flush=True)
+    return 1 if any(found["missed"] for found in result["models"].values()) else 0
 
 
 if __name__ == "__main__":

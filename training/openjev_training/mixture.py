@@ -54,7 +54,9 @@ class Mixture(nn.Module):
         rows = order // k
         counts = torch.bincount(chosen.flatten(), minlength=len(self.router)).tolist()
         # Unbound at once: a gradient through `gate_up[number]` is a whole [experts, ...] of zeros for every expert.
-        experts = zip(self.gate_up.unbind(), self.down.unbind(), torch.split(normed[rows], counts), strict=True)
+        experts = zip(
+            self.gate_up.unbind(), self.down.unbind(), torch.split(normed.index_select(0, rows), counts), strict=True
+        )
         parts = [
             F.linear(F.silu(gate) * up, down)
             for gate_up, down, mine in experts

@@ -74,6 +74,7 @@ def load_engine(
     cache_bytes: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    fused: bool | None = None,
 ) -> TorchEngine:
     """Loads the checkpoint and wraps it (`assemble`).
 
@@ -84,7 +85,7 @@ def load_engine(
         weights: `auto` (as stored; on a CPU never quantised), `bfloat16` (not quantised), `float8`, `int4`,
             `int8` (on a CPU).
         adapter: a directory with a LoRA adapter to merge.
-        token_budget, request_rows, cache_bytes: see `assemble`.
+        token_budget, request_rows, cache_bytes, fused: see `assemble`.
         threads: torch's.
         progress: called with the name of every tensor placed.
 
@@ -105,7 +106,9 @@ def load_engine(
         vocab_size=backbone.config.vocab_size,
         max_positions=backbone.config.max_positions,
     )
-    return assemble(backbone, info, token_budget=token_budget, request_rows=request_rows, cache_bytes=cache_bytes)
+    return assemble(
+        backbone, info, token_budget=token_budget, request_rows=request_rows, cache_bytes=cache_bytes, fused=fused
+    )
 
 
 def open_checkpoint(directory: Path, *, adapter: Path | None = None) -> Checkpoint:
