@@ -180,9 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--soak", type=int, default=1000, help="random requests (default %(default)s)")
     parser.add_argument("--longest", type=int, default=8000, help="tokens of the longest (default %(default)s)")
     parser.add_argument("--json", type=Path, default=DIRECTORY / "gpu_check.json", help="default %(default)s")
+    parser.add_argument("--add", action="store_true", help="keep what the file has about other models")
     chosen = parser.parse_args(arguments)
     torch.set_float32_matmul_precision("highest")  # no TF32 in the reference
     result: dict[str, Any] = {"machine": machine(), "models": {}}
+    results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="openjev-upcycled-") as scratch:
         for model in chosen.models.split(","):
             name, directory = Path(model).name, Path(scratch) / UPCYCLED
@@ -194,11 +196,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 directory = resolve_model(model)
 
             def keep(found: Mapping[str, Any], name: str = name) -> None:
+                if chosen.add and chosen.json.is_file():  # another check may write there meanwhile
+                    result["models"] = json.loads(chosen.json.read_text(encoding="utf-8"))["models"]
                 result["models"][name] = found
                 write_json(chosen.json, result)
 
-            print(f"{name}: {json.dumps(check(name, directory, chosen, Limits(), keep), indent=1)}", flush=True)
-    return 1 if any(found["missed"] for found in result["models"].values()) else 0
+            results.append(check(name, directory, chosen, Limits(), keep))
+            print(f"{name}: {json.dumps(results[-1], indent=1)}", flush=True)
+    return 1 if any(found["missed"] for found in results) else 0
 
 
 if __name__ == "__main__":

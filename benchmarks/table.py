@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["section"]
+__all__ = ["correctness", "section"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "benchmarks/results"
@@ -33,7 +33,7 @@ SUITES = (("http_suite.json", "bf16"), ("http_suite-float8.json", "FP8"), ("http
 
 def section(root: Path = ROOT) -> str:
     """Everything, in Markdown; empty when nothing was measured."""
-    return "\n\n".join([*_replays(root), *_suites(root), *_cpu(root)])
+    return "\n\n".join([*_replays(root), *_suites(root), *_cpu(root), *correctness(_kept(root, "gpu_check.json"))])
 
 
 def _kept(root: Path, name: str) -> dict[str, Any] | None:
@@ -201,6 +201,57 @@ def _cpu(root: Path) -> Iterator[str]:
 def _amx(kept: Mapping[str, Any]) -> bool:
     """Whether oneDNN may use tiles: the processor has them, and no ISA setting stops before them."""
     return bool(kept["machine"]["amx"]) and not kept["isa"].startswith("AVX")
+
+
+def correctness(kept: Mapping[str, Any] | None) -> Iterator[str]:
+    """Tables of what `gpu_check` keeps: agreement with the reference, and drift by weights."""
+    if kept is None:
+        return
+    yield f"Is it right? One {kept['machine']['device']}, two steps (`python -m benchmarks.gpu_check`):"
+    rows = [
+        [
+            f"{name}: {found['engine']}, against {found['reference']['engine']}",
+            f"{found['reference']['slots']:,}",
+            " / ".join(f"{found['reference'][f'relative_error_{which}']:.2g}" for which in ("median", "p99", "max")),
+            str(found["reference"]["flips_above_margin"]),
+            f"{found['reference']['share_above_margin']:.0%}",
+            f"{found['packing']['probability_change_max']:.2g}" if "packing" in found else "",
+            f"{found['soak']['answered']:,} of {found['soak']['requests']:,}" if "soak" in found else "",
+        ]
+        if "reference" in found
+        else [f"{name}: failed", *[""] * 6]
+        for name, found in kept["models"].items()
+    ]
+    header = (
+        "checkpoint",
+        "slots",
+        "relative error of a slot's logits: median / p99 / max",
+        "other answers where the reference's first two are 0.1 nats apart",
+        "slots where they are",
+        "alone or among 30 others: largest change of a probability",
+        "random requests answered",
+    )
+    yield _table(header, rows)
+    rows = [
+        [
+            f"{name}, {weights}",
+            f"{moved['slots']:,}",
+            " / ".join(f"{moved[f'probability_change_{which}']:.2g}" for which in ("median", "p99", "max")),
+            f"{moved['flip_share']:.2%}",
+            f"{moved['flip_share_above_margin']:.2%}",
+        ]
+        for name, found in kept["models"].items()
+        for weights, moved in found.get("drift", {}).items()
+    ]
+    header = (
+        "weights quantised while loading, against the same engine without",
+        "slots",
+        "change of a slot's probabilities: median / p99 / max",
+        "other answers",
+        "of the slots with 0.1 nats between the first two",
+    )
+    if rows:
+        yield _table(header, rows)
 
 
 def main() -> int:

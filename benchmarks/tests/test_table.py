@@ -45,3 +45,28 @@ def test_cpu_rows_say_whether_tiles_were_used(tmp_path: Path) -> None:
     text = section(tmp_path)
     assert "X, 2 threads, AMX on, 1 step | 100 ms |" in text
     assert "AMX off" in text
+
+
+def test_correctness_has_a_row_for_each_checkpoint_and_quantised_form(tmp_path: Path) -> None:
+    checked = {
+        "engine": "cuda:0 bfloat16, fused kernels",
+        "reference": {
+            "engine": "cuda:0 float32, plain PyTorch",
+            "slots": 1000,
+            "relative_error_median": 0.00251,
+            "relative_error_p99": 0.0112,
+            "relative_error_max": 0.0191,
+            "flips_above_margin": 0,
+            "share_above_margin": 0.912,
+        },
+        "packing": {"probability_change_max": 0.004},
+        "soak": {"answered": 999, "requests": 1000},
+    }
+    moved = {f"probability_change_{which}": 0.25 for which in ("median", "p99", "max")}
+    moved |= {"slots": 1000, "flip_share": 0.0123, "flip_share_above_margin": 0.001}
+    models = {"nano": checked | {"drift": {"int4": moved}}, "broken": {"failed": "...", "missed": ["failed"]}}
+    _keep(tmp_path, "gpu_check.json", {"machine": {"device": "X"}, "models": models})
+    text = section(tmp_path)
+    assert "| 0.0025 / 0.011 / 0.019 | 0 | 91% | 0.004 | 999 of 1,000 |" in text
+    assert "| nano, int4 | 1,000 | 0.25 / 0.25 / 0.25 | 1.23% | 0.10% |" in text
+    assert "| broken: failed |" in text
