@@ -138,7 +138,7 @@ def _fast(directory: Path, chosen: argparse.Namespace, weights: str | None) -> T
 
 
 def _fuses(chosen: argparse.Namespace) -> bool:
-    return bool(chosen.device.startswith("cuda") and chosen.dtype == "bfloat16")
+    return bool(chosen.device.startswith("cuda") and chosen.dtype == "bfloat16" and not chosen.plain)
 
 
 def _described(engine: TorchEngine, *, fused: bool) -> str:
@@ -170,6 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", default="nano,upcycled", help="nano, upcycled or directories (default %(default)s)")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--plain", action="store_true", help="PyTorch's own kernels: what the dtype alone changes")
     parser.add_argument("--weights", help="a quantised form: float8 or int4")
     parser.add_argument("--drift", default="", help="quantised forms to compare with the weights as they are")
     parser.add_argument("--reference-device", default="cpu", help="cpu or cuda (default %(default)s)")
@@ -187,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="openjev-upcycled-") as scratch:
         for model in chosen.models.split(","):
-            name, directory = Path(model).name, Path(scratch) / UPCYCLED
+            name, directory = Path(model).name + ", plain" * chosen.plain, Path(scratch) / UPCYCLED
             if model == UPCYCLED:
                 from openjev_training.upcycle import upcycle  # needs `training` on the path, as nothing else here does
 

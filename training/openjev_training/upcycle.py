@@ -101,9 +101,9 @@ def train_upcycled(
 ) -> int:
     """Trains the mixture on all prepared rows and writes it to `settings.out`; returns the bytes of its weights.
 
-    `arch` is the source's shape. The log beside the weights has the losses, and for one batch that is not trained on,
-    before and after, the share of each layer's choices that went to each expert. Weights are written in bfloat16, as
-    released checkpoints are. Raises FileExistsError.
+    `arch` is the source's shape. The log beside the weights has the losses, and for one batch drawn apart, before and
+    after, the share of each layer's choices that went to each expert. Weights are written in bfloat16, as released
+    checkpoints are. Raises FileExistsError.
     """
     source = source or resolve_model(EMBEDDED_MODEL)
     config, tensors = _read(source, seed)
@@ -118,11 +118,11 @@ def train_upcycled(
     model = Nano(replace(arch, experts=EXPERTS, chosen=CHOSEN, expert=arch.feed_forward))
     load_named_tensors(model, tensors)
     runner = Runner(model.to(device), device, compiled=settings.compiled)
-    unseen = _Unseen.draw(Stream(sampler, encoder, settings, settings.seed + 7919), device)
-    before = unseen.routing(runner)
+    probe = _Probe.draw(Stream(sampler, encoder, settings, settings.seed + 7919), device)
+    before = probe.routing(runner)
     log(event="routing", when="before", **before.summary())
     run_phase(settings, phase, runner, sampler, encoder, 0, log)
-    after = unseen.routing(runner)
+    after = probe.routing(runner)
     log(event="routing", when="after", **after.summary(), moved=after.moved_from(before))
     kept = {name: tensor.to(torch.bfloat16) for name, tensor in named_tensors(model).items()}
     return _write(settings.out, config, kept, source)
@@ -181,13 +181,13 @@ class _Routing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unseen:
-    """One batch that is drawn for measuring alone."""
+class _Probe:
+    """One batch that is drawn for measuring alone; training may draw the same rows."""
 
     batch: DeviceBatch
 
     @classmethod
-    def draw(cls, stream: Stream, device: torch.device) -> _Unseen:
+    def draw(cls, stream: Stream, device: torch.device) -> _Probe:
         threads = torch.get_num_threads()
         batch = next(iter(stream))
         torch.set_num_threads(threads)  # the stream takes one, as its workers should
