@@ -34,6 +34,7 @@ from openjev_server.engine.export import export
 from openjev_server.engine.int8 import UNAVAILABLE, probe
 from openjev_server.engine.loading import choose_device, choose_dtype, load_engine
 from openjev_server.engine.matrix import Matrix, linear, to_int8
+from openjev_server.engine.prepacked import can_prepack, prepack
 from openjev_server.engine.protocol import Engine, EngineRequest, EngineResult
 from openjev_server.wire.parse import parse_request
 
@@ -153,7 +154,7 @@ def _others_s() -> float:
 def product_rates() -> dict[str, float]:
     """GFLOP/s of [638, 576] x [576, 1536], the fastest of 30: what rows of the timed pass are multiplied with."""
     x, weight = torch.randn(638, 576), torch.randn(1536, 576)
-    matrices: dict[str, Matrix] = {"float32": weight}
+    matrices: dict[str, Matrix] = {"float32": prepack(weight) if can_prepack() else weight}
     if probe() is not None:
         matrices["int8"] = to_int8(weight)
     fastest = dict.fromkeys(matrices, float("inf"))

@@ -19,6 +19,7 @@ from openjev_server.engine.int8 import UNAVAILABLE, probe
 from openjev_server.engine.matrix import INT4_GROUP
 from openjev_server.engine.placing import place, planned_bytes, read_wanted
 from openjev_server.engine.plan import Plan, plan_checkpoint
+from openjev_server.engine.prepacked import can_prepack
 from openjev_server.engine.protocol import EngineInfo
 from openjev_server.engine.quantised import FILE_NAME, EmbeddedSource
 from openjev_server.engine.sources import ADAPTER_WEIGHTS, Shards, TensorSource, shard_paths
@@ -97,7 +98,10 @@ def load_engine(
     kind, _ = choose_dtype(where, dtype)
     with closing(open_checkpoint(directory, adapter=adapter)) as checkpoint:
         kept = choose_weights(checkpoint, where, weights)
-        backbone = load_backbone(checkpoint, device=where, dtype=kind, weights=kept, progress=progress)
+        prepacked = where.type == "cpu" and kind is torch.float32 and can_prepack()
+        backbone = load_backbone(
+            checkpoint, device=where, dtype=kind, weights=kept, prepacked=prepacked, progress=progress
+        )
         requantised = kept is not WeightFormat.PLAIN and kept.value != checkpoint.stored.value
     info = EngineInfo(
         weights_hash=weights_hash(directory, adapter=adapter, quantised=kept if requantised else None),
@@ -140,9 +144,13 @@ def load_backbone(
     device: torch.device,
     dtype: torch.dtype,
     weights: WeightFormat = WeightFormat.PLAIN,
+    prepacked: bool = False,
     progress: Progress | None = None,
 ) -> Backbone:
-    """Reads, checks and places every tensor. Raises CheckpointError naming what is wrong."""
+    """Reads, checks and places every tensor, plain matrices in oneDNN's order if `prepacked`.
+
+    Raises CheckpointError naming what is wrong.
+    """
     if checkpoint.plan.faults:
         raise CheckpointError(checkpoint.plan.faults)
     if device.type == "cuda" and checkpoint.source.maps:
@@ -155,6 +163,7 @@ def load_backbone(
         device=device,
         dtype=dtype,
         weights=weights,
+        prepacked=prepacked,
         adapter=checkpoint.adapter,
         progress=progress,
     )

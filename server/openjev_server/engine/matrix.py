@@ -1,7 +1,8 @@
 """The weight of a linear map in the format it is computed from: plain, FP8 (e4m3), 8-bit integers, or 4 bits.
 
-All hold [..., out, in]; leading axes are experts. FP8 multiplies in FP8 where the device can, 8-bit integers multiply
-as such on a CPU (`int8`); 4 bits are a storage format, multiplied in the activations' dtype.
+All hold [..., out, in]; leading axes are experts. Plain ones may be arranged for a CPU (`prepacked`). FP8 multiplies in
+FP8 where the device can, 8-bit integers multiply as such on a CPU (`int8`); 4 bits are a storage format, multiplied in
+the activations' dtype.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from openjev_server.engine.int8 import Int8Matrix, Int8Rows, pack, to_levels
+from openjev_server.engine.prepacked import PrepackedMatrix
 
 __all__ = [
     "INT4_GROUP",
@@ -60,7 +62,7 @@ class Int4Matrix:
     """As `scale`."""
 
 
-Matrix = torch.Tensor | Float8Matrix | Int4Matrix | Int8Matrix
+Matrix = torch.Tensor | PrepackedMatrix | Float8Matrix | Int4Matrix | Int8Matrix
 
 
 def to_float8(weight: torch.Tensor) -> Float8Matrix:
@@ -91,6 +93,8 @@ def dequantised(matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
     """The plain weight [..., out, in]."""
     if isinstance(matrix, torch.Tensor):
         return matrix.to(dtype)
+    if isinstance(matrix, PrepackedMatrix):
+        return matrix.plain().to(dtype)
     if isinstance(matrix, Float8Matrix):
         return (matrix.values.float() * matrix.scale[..., None]).to(dtype)
     if isinstance(matrix, Int8Matrix):
@@ -103,6 +107,8 @@ def dequantised(matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
 def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
     """[n, in] -> [n, out] in plain PyTorch. FP8 and 4-bit weights are dequantised first: the reference for faster
     paths; 8-bit integers are multiplied as such."""
+    if isinstance(matrix, PrepackedMatrix):
+        return matrix.of(x)
     if isinstance(matrix, Int8Matrix):
         return Int8Rows.of(x).times(matrix).to(x.dtype)
     return functional.linear(x, dequantised(matrix, x.dtype))
@@ -112,6 +118,8 @@ def expert(matrix: Matrix, index: int) -> Matrix:
     """One expert's [out, in] of [experts, out, in]."""
     if isinstance(matrix, torch.Tensor):
         return matrix[index]
+    if isinstance(matrix, PrepackedMatrix):
+        return PrepackedMatrix((matrix.packed[index],), matrix.shape[1:])
     if isinstance(matrix, Float8Matrix):
         return Float8Matrix(matrix.values[index], matrix.scale[index])
     if isinstance(matrix, Int8Matrix):
@@ -123,6 +131,8 @@ def stored_bytes(matrix: Matrix) -> int:
     """Bytes on the device, scales included."""
     if isinstance(matrix, torch.Tensor):
         parts: tuple[torch.Tensor, ...] = (matrix,)
+    elif isinstance(matrix, PrepackedMatrix):
+        parts = matrix.packed
     elif isinstance(matrix, Float8Matrix):
         parts = (matrix.values, matrix.scale)
     elif isinstance(matrix, Int8Matrix):

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
 from openjev_server.engine.adapter import Adapter
+from openjev_server.engine.builders import Builder, as_plain, builder
 from openjev_server.engine.config import BackboneConfig
 from openjev_server.engine.formats import WeightFormat
-from openjev_server.engine.int8 import Int8Matrix, pack, to_levels
-from openjev_server.engine.matrix import INT4_GROUP, Float8Matrix, Int4Matrix, Matrix, dequantised, to_float8, to_int4
+from openjev_server.engine.matrix import INT4_GROUP, Float8Matrix, Matrix, dequantised
 from openjev_server.engine.plan import Part, Plan, Wanted
 from openjev_server.engine.sources import TensorSource
 from openjev_server.engine.tensors import DECODER, ENCODER_LAYERS, LAYER_NORMS, Shape, layer_name
@@ -43,82 +42,6 @@ CONDITIONING = f"{DECODER}self_conditioning."
 LAYERS = f"{DECODER}layers."
 
 
-class _Builder(Protocol):
-    """A tensor on the device, allocated in full and filled piece by piece."""
-
-    def put(self, place: tuple[slice, ...], piece: Matrix) -> None: ...
-
-    def finished(self) -> Matrix: ...
-
-
-class _Plain:
-    def __init__(self, shape: Shape, device: torch.device, dtype: torch.dtype, *, may_keep: bool) -> None:
-        self._shape, self._device, self._dtype = shape, device, dtype
-        self._may_keep = may_keep
-        self._tensor: torch.Tensor | None = None
-
-    def put(self, place: tuple[slice, ...], piece: Matrix) -> None:
-        plain = _as_plain(piece)
-        if self._tensor is None and self._may_keep and plain.shape == self._shape and plain.dtype == self._dtype:
-            self._tensor = plain  # the whole tensor, already where it is wanted
-            return
-        if self._tensor is None:
-            self._tensor = torch.empty(self._shape, device=self._device, dtype=self._dtype)
-        self._tensor[place].copy_(plain)
-
-    def finished(self) -> torch.Tensor:
-        assert self._tensor is not None
-        return self._tensor
-
-
-class _Float8:
-    def __init__(self, shape: Shape, device: torch.device) -> None:
-        self._values = torch.empty(shape, device=device, dtype=torch.float8_e4m3fn)
-        self._scale = torch.empty(shape[:-1], device=device, dtype=torch.float32)
-
-    def put(self, place: tuple[slice, ...], piece: Matrix) -> None:
-        quantised = piece if isinstance(piece, Float8Matrix) else to_float8(_as_plain(piece))
-        self._values[place].copy_(quantised.values)
-        self._scale[place].copy_(quantised.scale)
-
-    def finished(self) -> Float8Matrix:
-        return Float8Matrix(self._values, self._scale)
-
-
-class _Int4:
-    def __init__(self, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-        kept = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-        groups = (*shape[:-1], shape[-1] // INT4_GROUP)
-        self._packed = torch.empty((*shape[:-1], shape[-1] // 2), device=device, dtype=torch.uint8)
-        self._scale, self._low = (torch.empty(groups, device=device, dtype=kept) for _ in range(2))
-
-    def put(self, place: tuple[slice, ...], piece: Matrix) -> None:
-        quantised = to_int4(_as_plain(piece).to(self._dtype))
-        self._packed[place].copy_(quantised.packed)
-        self._scale[place].copy_(quantised.scale)
-        self._low[place].copy_(quantised.low)
-
-    def finished(self) -> Int4Matrix:
-        return Int4Matrix(self._packed, self._scale, self._low)
-
-
-class _Int8:
-    """A piece has whole rows, so it is quantised as it comes: the plain weight is never there in full."""
-
-    def __init__(self, shape: Shape) -> None:
-        self._levels = torch.empty(shape, dtype=torch.int8)
-        self._scale = torch.empty(shape[:-1], dtype=torch.float32)
-
-    def put(self, place: tuple[slice, ...], piece: Matrix) -> None:
-        levels, scale = to_levels(_as_plain(piece))
-        self._levels[place].copy_(levels)
-        self._scale[place].copy_(scale)
-
-    def finished(self) -> Int8Matrix:
-        return pack(self._levels, self._scale)
-
-
 @dataclass(frozen=True, slots=True)
 class _Target:
     """Where a tensor of the checkpoint goes."""
@@ -137,6 +60,7 @@ def place(
     device: torch.device,
     dtype: torch.dtype,
     weights: WeightFormat = WeightFormat.PLAIN,
+    prepacked: bool = False,
     adapter: Adapter | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> BackboneWeights:
@@ -146,14 +70,17 @@ def place(
         dtype: of what is not quantised; norms and scalars are float32.
         weights: how attention, dense MLP and experts are held. FP8 values that the checkpoint has are kept as they are
             with `FLOAT8`.
+        prepacked: of these, the plain ones in oneDNN's order: float32, on a CPU.
         progress: called with the name of every finished tensor.
 
     Raises CheckpointError naming every tensor whose values are not finite or all zero, and copies that differ from
     their original.
     """
     targets, shapes = _targets(config, plan)
-    builders: dict[str, _Builder] = {}
-    quantised = {layer_name(i, matrix) for i in range(len(config.layers)) for matrix in _quantised(weights)}
+    builders: dict[str, Builder] = {}
+    layers = range(len(config.layers))
+    quantised = {layer_name(i, matrix) for i in layers for matrix in _quantised(weights)}
+    ordered = {layer_name(i, matrix) for i in layers for matrix in LAYER_MATRICES} if prepacked else set()
     faults: list[str] = []
     left = {tensor.name: len(tensor.parts) for tensor in plan.wanted}
     for tensor, part in _reading_order(plan, source):
@@ -161,7 +88,9 @@ def place(
         if target.key not in builders:
             kept = weights if target.key in quantised else WeightFormat.PLAIN
             may_keep = device.type != "cpu" or not source.maps
-            builders[target.key] = _builder(shapes[target.key], kept, device, dtype, may_keep=may_keep)
+            builders[target.key] = builder(
+                shapes[target.key], kept, device, dtype, prepacked=target.key in ordered, may_keep=may_keep
+            )
         check = ValueCheck(tensor, part, may_be_zero=_may_be_zero(config, tensor.name))
         for place, piece in _pieces(source, tensor, part, device, adapter, check):
             builders[target.key].put(_shifted(place, target.start), piece)
@@ -208,7 +137,7 @@ def read_wanted(source: TensorSource, tensor: Wanted, adapter: Adapter | None) -
     for part in tensor.parts:
         check = ValueCheck(tensor, part, may_be_zero=True)
         for place, piece in _pieces(source, tensor, part, device, adapter, check):
-            plain = _as_plain(piece)
+            plain = as_plain(piece)
             whole = torch.empty(tensor.shape, dtype=plain.dtype) if whole is None else whole
             whole[place].copy_(plain)
         if faults := check.faults():
@@ -220,18 +149,6 @@ def read_wanted(source: TensorSource, tensor: Wanted, adapter: Adapter | None) -
 def _quantised(weights: WeightFormat) -> frozenset[str]:
     """The matrices that a quantised format holds."""
     return frozenset(LAYER_MATRICES) - (PLAIN_BESIDE_INT8 if weights is WeightFormat.INT8 else frozenset())
-
-
-def _builder(
-    shape: Shape, weights: WeightFormat, device: torch.device, dtype: torch.dtype, *, may_keep: bool
-) -> _Builder:
-    if weights is WeightFormat.FLOAT8:
-        return _Float8(shape, device)
-    if weights is WeightFormat.INT4:
-        return _Int4(shape, device, dtype)
-    if weights is WeightFormat.INT8:
-        return _Int8(shape)
-    return _Plain(shape, device, torch.float32 if len(shape) == 1 else dtype, may_keep=may_keep)
 
 
 def _reading_order(plan: Plan, source: TensorSource) -> list[tuple[Wanted, Part]]:
@@ -268,10 +185,6 @@ def _pieces(
             piece = dequantised(piece, torch.float32).add_(delta)
         rows = slice(part.start + start, part.start + stop)
         yield (rows,) if part.expert is None else (slice(part.expert, part.expert + 1), rows), piece
-
-
-def _as_plain(piece: Matrix) -> torch.Tensor:
-    return piece if isinstance(piece, torch.Tensor) else dequantised(piece, torch.float32)
 
 
 def _shifted(place: tuple[slice, ...], start: int) -> tuple[slice, ...]:
