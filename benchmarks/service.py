@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from openjev_server.bundle import EMBEDDED_MODEL, resolve_model
 from openjev_server.engine.config import BackboneConfig
+from openjev_server.settings import Settings
 
 from benchmarks.floors import floor_of, saved_curve
 from benchmarks.load import Connection, percentile
@@ -25,10 +28,20 @@ Measure = Callable[[RunningServer, "Sizes"], dict[str, Any]]
 
 
 class Sizes:
-    """How large a benchmark is: the real one, or one for tests."""
+    """How large a benchmark is: the real one, a share of it, or one for tests.
 
-    def __init__(self, *, tiny: bool, config: BackboneConfig | None = None) -> None:
+    Args:
+        tiny: a tenth of the tokens and three repeats.
+        scale: or this share of the tokens.
+        token_budget: tokens of one of the server's passes.
+    """
+
+    def __init__(
+        self, *, tiny: bool, config: BackboneConfig | None = None, scale: float = 1.0, token_budget: int = 8192
+    ) -> None:
         self.tiny = tiny
+        self.token_budget = token_budget
+        self._scale = 0.1 if tiny else scale
         self._config = config
         self._curve = None if config is None else saved_curve(config)
 
@@ -41,8 +54,8 @@ class Sizes:
         return round(1000 * floor_of(self._config, [one], experts=self._curve).seconds, 2)
 
     def tokens(self, count: int) -> int:
-        """A tenth in the tiny form, and at least 60."""
-        return max(60, count // 10) if self.tiny else count
+        """So many, scaled, and at least 60."""
+        return max(60, round(count * self._scale))
 
     def repeats(self, count: int) -> int:
         return min(count, 3) if self.tiny else count
@@ -63,6 +76,10 @@ def run_measures(
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a checkpoint directory; default: random weights of the released shape")
     parser.add_argument("--tiny", action="store_true", help="a tiny model and small sizes, for a CPU")
+    parser.add_argument(
+        "--like", choices=("released", "nano"), default="released", help="whose shape random weights have"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the tokens, for a slow machine")
     parser.add_argument("--layers", type=int, help="fewer layers than the model's 30")
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
@@ -79,9 +96,16 @@ def run_measures(
     from benchmarks.released import configuration
 
     raw = None if chosen.model else configuration(tiny=chosen.tiny, layers=chosen.layers)
-    result: dict[str, Any] = {"machine": machine(), "model": chosen.model or "random weights", "tiny": chosen.tiny}
-    result["settings"] = chosen.set
-    sizes = Sizes(tiny=chosen.tiny, config=None if raw is None else BackboneConfig.from_dict(raw))
+    if raw is not None and chosen.like == "nano":
+        raw = json.loads((resolve_model(EMBEDDED_MODEL) / "config.json").read_text(encoding="utf-8"))
+    result: dict[str, Any] = {"machine": machine(), "model": chosen.model or f"random weights like {chosen.like}"}
+    result |= {"tiny": chosen.tiny, "scale": chosen.scale, "settings": chosen.set}
+    sizes = Sizes(
+        tiny=chosen.tiny,
+        config=None if raw is None else BackboneConfig.from_dict(raw),
+        scale=chosen.scale,
+        token_budget=int(settings.get("OPENJEV_TOKEN_BUDGET", Settings.model_fields["token_budget"].default)),
+    )
     failed = 0
     with running_server(raw=raw, model=chosen.model, settings=settings) as server:
         result["server_ready_s"] = round(server.ready_s, 1)

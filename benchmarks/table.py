@@ -101,20 +101,28 @@ def _part(suite: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
 
 
 def _latency(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    rows = [
-        [
-            f"{part['state_tokens']}-token state, {row['questions']} question{'s' * (row['questions'] > 1)}, "
-            f"{row['steps']} step{'s' * (row['steps'] > 1)}, {title}",
-            f"{row['p50_ms']:.1f} ms",
-            f"{row['p95_ms']:.1f} ms",
-            f"{row['engine_p50_ms']:.1f} ms",
-            f"{row['floor_ms']:.1f} ms" if row.get("floor_ms") and title == "bf16" else "",
-        ]
-        for title, suite in kept
-        if (part := _part(suite, "latency_gpu"))
-        for row in part["rows"]
-    ]
-    return _table(("latency, one client", "p50", "p95", "of it the engine", "floor"), rows) if rows else ""
+    """A row a request, two columns for each kind of weights; the floor is that of the first kind."""
+    parts = [(title, part) for title, suite in kept if (part := _part(suite, "latency_gpu"))]
+    if not parts:
+        return ""
+    state = parts[0][1]["state_tokens"]
+    header = [f"{state}-token state, one client: p50 / p95, of it the engine", *(title for title, _ in parts), "floor"]
+    rows = []
+    for at, row in enumerate(parts[0][1]["rows"]):
+        what = f"{_counted(row['questions'], 'question')}, {_counted(row['steps'], 'step')}"
+        shown = [part["rows"][at] for _, part in parts]
+        rows.append(
+            [
+                what,
+                *(f"{one['p50_ms']:.1f} / {one['p95_ms']:.1f}, {one['engine_p50_ms']:.1f} ms" for one in shown),
+                f"{row['floor_ms']:.1f} ms" if row.get("floor_ms") else "",
+            ]
+        )
+    return _table(header, rows)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count > 1)}"
 
 
 def _throughput(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
@@ -123,8 +131,7 @@ def _throughput(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         if part := _part(suite, "throughput"):
             rows += [
                 [
-                    f"{row['clients']} client{'s' * (row['clients'] > 1)}, {row['layout']}, "
-                    f"{row['steps']} step{'s' * (row['steps'] > 1)}, {title}",
+                    f"{_counted(row['clients'], 'client')}, {row['layout']}, {_counted(row['steps'], 'step')}, {title}",
                     f"{row['judgments_per_s']:,.0f}",
                     f"{row['p50_ms']:.0f} ms" if "p50_ms" in row else "",
                     str(row["failures"]),
@@ -137,23 +144,27 @@ def _throughput(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _scaling(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    rows = []
-    for title, suite in kept:
-        if part := _part(suite, "scaling"):
-            rows += [
-                [
-                    f"{row['questions']} questions of {part['question_tokens']} tokens on {part['state_tokens']:,}",
-                    title,
-                    f"{row['p50_ms']:.0f} ms",
-                ]
-                for row in part["questions"]
-            ]
-            beyond = f"each question beyond {part['beyond']}"
-            rows.append([beyond, title, f"{part['ms_per_question_beyond']:.2f} ms"])
-            rows += [
-                [f"one question on {row['state']:,} tokens", title, f"{row['p50_ms']:.0f} ms"] for row in part["states"]
-            ]
-    return _table(("scaling, 1 step", "weights", "p50"), rows) if rows else ""
+    """A row a size, a column for each kind of weights."""
+    parts = [(title, part) for title, suite in kept if (part := _part(suite, "scaling"))]
+    if not parts:
+        return ""
+    first = parts[0][1]
+    on = f"of {first['question_tokens']} tokens on {first['state_tokens']:,}"
+    rows = [
+        [f"{_counted(row['questions'], 'question')} {on}", *(_ms(part["questions"][at]["p50_ms"]) for _, part in parts)]
+        for at, row in enumerate(first["questions"])
+    ]
+    beyond = f"each question beyond {first['beyond']}"
+    rows.append([beyond, *(f"{part['ms_per_question_beyond']:.2f} ms" for _, part in parts)])
+    rows += [
+        [f"one question on {row['state']:,} tokens", *(_ms(part["states"][at]["p50_ms"]) for _, part in parts)]
+        for at, row in enumerate(first["states"])
+    ]
+    return _table(("scaling, 1 step: p50", *(title for title, _ in parts)), rows)
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.0f} ms"
 
 
 def _others(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:

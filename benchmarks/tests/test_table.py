@@ -32,7 +32,7 @@ def test_what_the_commands_keep_fills_the_tables(tmp_path: Path) -> None:
     text = section(tmp_path)
     assert "| grouped: the same 56 canvases, 2 steps | failed |" in text
     assert f"| {rows['rows']['c']['seconds']['median']:.2f} |" in text
-    assert "10 questions, 2 steps, bf16" in text
+    assert "| 10 questions, 2 steps |" in text
     assert "beside 32,000-token requests" in text
 
 
