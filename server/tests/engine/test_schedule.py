@@ -82,8 +82,8 @@ def test_small_requests_run_between_the_chunks_of_a_large_one() -> None:
     shares = next_pass(waiting, 100)
     assert [(share.state, share.stop, len(share.blocks)) for share in shares] == [
         (small.state, 20, 1),
-        (large.state, 125, 0),
-    ], "a quarter of the budget at most goes to what does not fit"
+        (large.state, 150, 0),
+    ], "half of the budget at most goes to what does not fit"
 
 
 def test_a_large_request_is_not_starved() -> None:
