@@ -6,20 +6,27 @@ spells one stays text. The wall is checked on the ids that come out, not on the 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from openjev_server.canvas.cuts import cuts_of
+
 __all__ = ["TextTokenizer", "UnknownControlToken"]
 
 REPLACEMENT = "\ufffd"
-PARALLEL_CHARACTERS = 16_384
+FEW_CORES = 4
+PARALLEL_CHARACTERS = {True: 16_384, False: 1024}
 """From here on texts go to the tokenizer's threads, without character offsets: a third less time for one long text.
-Below, handing over costs more (2 to 5 ms, 2 busy cores) than it saves."""
+On few cores handing less over costs more (2 to 5 ms while both of 2 are busy) than it saves."""
+PIECE_CHARACTERS = 512
+"""The least that is worth a thread of its own."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -35,7 +42,8 @@ class TextTokenizer:
     token: it is what some tokenizers make of characters that they lack.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, controls: Iterable[str] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, controls: Iterable[str] = (), cores: int | None = None) -> None:
+        """`cores` None asks the machine."""
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
@@ -48,6 +56,8 @@ class TextTokenizer:
         reserved = special | named
         self._plain = np.array(sorted(i for i in self._vocab.values() if i not in reserved), dtype=np.int32)
         self._plain.setflags(write=False)
+        self._cores = cores or _cores()
+        self._cuts = cuts_of(tokenizer)
 
     @classmethod
     def from_directory(cls, path: str | Path) -> TextTokenizer:
@@ -59,7 +69,7 @@ class TextTokenizer:
 
     def guarding(self, controls: Iterable[str]) -> TextTokenizer:
         """The same tokenizer with these tokens behind the wall too, even where its file does not call them special."""
-        return TextTokenizer(self._tokenizer, controls=controls)
+        return TextTokenizer(self._tokenizer, controls=controls, cores=self._cores)
 
     @property
     def vocab_size(self) -> int:
@@ -102,14 +112,21 @@ class TextTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of every text, in parallel where that pays."""
         clean = [text if text.isascii() else _SURROGATE.sub(REPLACEMENT, text) for text in texts]
-        if sum(map(len, clean)) < PARALLEL_CHARACTERS:
+        if sum(map(len, clean)) < PARALLEL_CHARACTERS[self._cores < FEW_CORES]:
             batch = [self._tokenizer.encode(text, add_special_tokens=False).ids for text in clean]
         else:
-            batch = [e.ids for e in self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)]
+            batch = self._in_parallel(clean)
         return [
             ids if self._controls.isdisjoint(ids) else self._encode_apart(text)
             for text, ids in zip(clean, batch, strict=True)
         ]
+
+    def _in_parallel(self, texts: list[str]) -> list[list[int]]:
+        """Long texts in pieces."""
+        cut = [self._cuts.pieces(text, min(self._cores, len(text) // PIECE_CHARACTERS)) for text in texts]
+        pieces = [piece for parts in cut for piece in parts]
+        encoded = iter(self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False))
+        return [list(chain.from_iterable(next(encoded).ids for _ in parts)) for parts in cut]
 
     def _encode_apart(self, text: str) -> list[int]:
         """Cuts every spelling of a control token after its first character until none is left.
@@ -132,3 +149,7 @@ class TextTokenizer:
                 edges = [0, *inner, len(piece)]
                 pieces += [piece[a:b] for a, b in zip(edges[-2::-1], edges[:0:-1], strict=True)]
         return done
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
