@@ -254,7 +254,7 @@ def correctness(kept: Mapping[str, Any] | None) -> Iterator[str]:
         for name, found in kept["models"].items()
         for weights, moved in found.get("drift", {}).items()
     ]
-    header = (
+    drifts = (
         "weights quantised while loading, against the same engine without",
         "slots",
         "change of a slot's probabilities: median / p99 / max",
@@ -262,7 +262,7 @@ def correctness(kept: Mapping[str, Any] | None) -> Iterator[str]:
         "of the slots with 0.1 nats between the first two",
     )
     if rows:
-        yield _table(header, rows)
+        yield _table(drifts, rows)
 
 
 def main() -> int:

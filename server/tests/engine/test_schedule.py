@@ -82,8 +82,35 @@ def test_small_requests_run_between_the_chunks_of_a_large_one() -> None:
     shares = next_pass(waiting, 100)
     assert [(share.state, share.stop, len(share.blocks)) for share in shares] == [
         (small.state, 20, 1),
-        (large.state, 150, 0),
-    ], "half of the budget at most goes to what does not fit"
+        (large.state, 125, 0),
+    ], "a quarter of the budget at most goes to a large one beside it"
+
+
+def test_a_small_request_waits_for_one_chunk_and_a_quarter() -> None:
+    rng = np.random.default_rng(4)
+
+    def of(ticket: int, tokens: int) -> Progress:
+        block = random_block(rng, suffix=5, width=5, slots=1)
+        return progress_of(ticket, random_request(rng, state=tokens, blocks=[block]))
+
+    budget, worst = 1000, 0
+    for chunks in range(6):
+        waiting = [of(0, 3500)]
+        for _ in range(chunks):
+            rows = sum(share.rows for share in next_pass(waiting, budget))
+            waiting[0].state.done += rows
+        if waiting[0].remaining <= budget:
+            break
+        # The small one comes just after the next chunk has begun.
+        shares = next_pass(waiting, budget)
+        ran = sum(share.rows for share in shares)
+        waiting = [*take(waiting, shares), of(1, 80)]
+        while any(progress.ticket for progress in waiting):
+            shares = next_pass(waiting, budget)
+            ran += sum(share.rows for share in shares)
+            waiting = take(waiting, shares)
+        worst = max(worst, ran)
+    assert 1000 < worst <= 1000 + 90 + 250
 
 
 def test_a_large_request_is_not_starved() -> None:

@@ -186,8 +186,8 @@ class _Cutter:
         self._state_row = np.array([state.row for state in spans], np.int64)
         self._state_start = np.array([state.start for state in spans], np.int64)
         self._state_stop = np.array([state.stop for state in spans], np.int64)
-        rows = np.array([(block.row, block.stop, block.item) for block in blocks], np.int64).reshape(-1, 3)
-        self._block_row, self._block_stop, self._block_item = rows.T
+        rows = np.array([(block.row, block.canvas, block.stop, block.item) for block in blocks], np.int64)
+        self._block_row, self._block_canvas, self._block_stop, self._block_item = rows.reshape(-1, 4).T
         self._rows = packed.rows
 
     def cut(self, chosen: Int, *layers: tuple[int | None, int]) -> list[Int]:
@@ -214,28 +214,33 @@ class _Cutter:
     def _runs(self, chosen: Int) -> _Runs:
         if not len(self._block_row):
             nothing = np.zeros(0, np.int64)
-            return _Runs(nothing, nothing, nothing, nothing)
+            return _Runs(chosen, nothing, nothing, nothing, nothing)
         block = np.searchsorted(self._block_row, chosen, side="right") - 1
         items = np.where(chosen < self._block_stop[block], self._block_item[block], -1)
         items[block < 0] = -1
         edges = np.concatenate([[0], 1 + np.flatnonzero(items[1:] != items[:-1]), [len(items)]])
         starts, stops = edges[:-1], edges[1:]
         runs = np.flatnonzero(items[starts] >= 0) if len(items) else edges[:0]
-        return _Runs(block, starts[runs], stops[runs], items[starts[runs]])
+        return _Runs(chosen, block, starts[runs], stops[runs], items[starts[runs]])
 
     def _blocks(self, runs: _Runs, window: int | None, size: int) -> Int:
         run, begin, end = _pieces(runs.starts, runs.stops, size)
         item = runs.items[run]
         length = self._length[item]
+        first, last = runs.block[begin], runs.block[end - 1]
+        start = self._block_row[first]
+        # How far into its block's prompt a tile's first row looks from: a canvas looks from the prompt's end. Rows of a
+        # second block begin at the state again.
+        ahead = np.minimum(runs.rows[begin], self._block_canvas[first]) - start
         tiles = np.zeros((len(item), TILE_FIELDS), np.int64)
         tiles[:, 0] = begin
         tiles[:, 1] = end - begin
         tiles[:, 2] = self._offset[item]
-        # No row of a block has its anchor before the end of the state.
-        tiles[:, 3] = _low(length, window)
+        tiles[:, 3] = np.minimum(_low(length + np.where(first == last, ahead, 0), window), length)
         tiles[:, 4] = length
-        tiles[:, 5] = self._block_row[runs.block[begin]]
-        tiles[:, 6] = self._block_stop[runs.block[end - 1]]
+        tiles[:, 5] = start + _low(ahead, window)
+        bottom = runs.rows[end - 1]
+        tiles[:, 6] = np.where(bottom < self._block_canvas[last], bottom + 1, self._block_stop[last])
         return tiles
 
 
@@ -243,6 +248,8 @@ class _Cutter:
 class _Runs:
     """Runs of chosen rows that are in blocks of one item."""
 
+    rows: Int
+    """The chosen rows of the pass."""
     block: Int
     """Per chosen row the block that it is in, or the last one before it."""
     starts: Int
