@@ -66,9 +66,7 @@ def drift(quantised: Engine, plain: Engine, requests: Sequence[EngineRequest]) -
     return {
         "requests": len(requests),
         "slots": len(pairs),
-        "probability_change_median": _short(np.median(changes)),
-        "probability_change_p99": _short(np.quantile(changes, 0.99)),
-        "probability_change_max": _short(max(changes)),
+        **_moved(changes),
         "flip_share": round(len(flips) / len(pairs), 4),
         "share_above_margin": _share_above(pairs),
         "flip_share_above_margin": round(above / max(clear, 1), 4),
@@ -97,9 +95,7 @@ def packing(engine: Engine, requests: Sequence[EngineRequest], rng: np.random.Ge
     return {
         "requests": len(requests),
         "packed_with": GROUP - 1,
-        "probability_change_median": _short(np.median(changes)),
-        "probability_change_p99": _short(np.quantile(changes, 0.99)),
-        "probability_change_max": _short(max(changes)),
+        **_moved(changes),
     }
 
 
@@ -156,6 +152,14 @@ def _pairs(one: Engine, other: Engine, requests: Sequence[EngineRequest]) -> Ite
 
 def _change(one: _Slot, other: _Slot) -> float:
     return float(np.abs(one.probabilities - other.probabilities).max())
+
+
+def _moved(changes: Sequence[float]) -> dict[str, float]:
+    return {
+        "probability_change_median": _short(np.median(changes)),
+        "probability_change_p99": _short(np.quantile(changes, 0.99)),
+        "probability_change_max": _short(max(changes)),
+    }
 
 
 def _flipped(one: _Slot, other: _Slot) -> bool:

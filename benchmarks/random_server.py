@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +25,9 @@ from openjev_server.fleet.process import EngineSpec
 from openjev_server.fleet.worker import engine_of_settings
 from openjev_server.settings import Settings
 
-__all__ = ["main", "random_engine"]
+__all__ = ["main", "random_engine", "specs_loaded_by"]
+
+LOADER = "benchmarks.random_server:random_engine"
 
 
 def random_engine(options: Mapping[str, Any], progress: Callable[[str], None]) -> Engine:
@@ -52,8 +55,10 @@ def _random_source(directory: Path, settings: Settings) -> Iterator[None]:
         yield
 
 
-def _specs(settings: Settings, devices: tuple[str, ...], directory: Path) -> tuple[EngineSpec, ...]:
-    loader = f"benchmarks.random_server:{random_engine.__name__}"
+def specs_loaded_by(
+    loader: str, settings: Settings, devices: tuple[str, ...], directory: Path
+) -> tuple[EngineSpec, ...]:
+    """`engine_specs` with another loader, `module:function`."""
     return tuple(replace(spec, loader=loader) for spec in engine_specs(settings, devices, directory))
 
 
@@ -63,7 +68,7 @@ def main() -> int:
     chosen = parser.parse_args()
     os.environ["OPENJEV_MODEL"] = str(chosen.directory)
     settings = Settings()
-    with mock.patch.object(serving, "engine_specs", _specs):
+    with mock.patch.object(serving, "engine_specs", partial(specs_loaded_by, LOADER)):
         if engine_devices(settings):
             return serving.serve(settings)
         with _random_source(chosen.directory, settings):

@@ -11,7 +11,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,12 +26,14 @@ from openjev_server.engine.packing import BlockSpan, PackedPass
 from openjev_server.engine.protocol import EngineInfo
 from openjev_server.engine.tiles import canvas_rows, slot_rows
 from openjev_server.engine.torch_engine import TorchEngine
-from openjev_server.fleet.plan import engine_devices, engine_specs
-from openjev_server.fleet.process import EngineSpec
+from openjev_server.fleet.plan import engine_devices
 from openjev_server.settings import Settings
+
+from benchmarks.random_server import specs_loaded_by
 
 __all__ = ["SilentBackend", "main", "silent_engine"]
 
+LOADER = "benchmarks.silent_server:silent_engine"
 INFO = EngineInfo("511e17000000", "bfloat16", "cpu", vocab_size=262_144, max_positions=262_144)
 WINDOW = 1024
 TILES = TileRows(sliding=32, full=8)
@@ -91,18 +94,13 @@ def silent_engine(options: Mapping[str, Any], progress: Callable[[str], None]) -
     return TorchEngine(SilentBackend(), INFO, token_budget=budget, cache_rows=262_144, request_rows=65_536)
 
 
-def _specs(settings: Settings, devices: tuple[str, ...], directory: Path) -> tuple[EngineSpec, ...]:
-    loader = f"benchmarks.silent_server:{silent_engine.__name__}"
-    return tuple(replace(spec, loader=loader) for spec in engine_specs(settings, devices, directory))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     chosen = parser.parse_args()
     os.environ["OPENJEV_MODEL"] = str(chosen.directory)
     settings = Settings()
-    with mock.patch.object(serving, "engine_specs", _specs):
+    with mock.patch.object(serving, "engine_specs", partial(specs_loaded_by, LOADER)):
         if not engine_devices(settings):
             parser.error("OPENJEV_ENGINES must be at least 1")
         return serving.serve(settings)
