@@ -41,6 +41,7 @@ __all__ = ["main", "measure_http", "measure_stages"]
 
 SHAPES = ((500, 1, 40), (500, 3, 40), (500, 10, 40), (2000, 100, 56), (2000, 400, 56), (32_000, 1, 40))
 """Tokens of the state, questions, tokens of a question."""
+TINY = ((60, 1, 40), (60, 5, 40))
 SETTINGS = {"ENGINES": "1", "DEVICE": "cpu", "MAX_TOTAL_TOKENS": "65536", "MAX_PROMPT_TOKENS": "32768"}
 """Limits of a GPU."""
 
@@ -54,7 +55,7 @@ def bodies(state: int, questions: int, suffix: int, *, warm: bool) -> Iterator[b
     return (body.replace(b"@@@@", text.state(state).encode()) for _ in itertools.count())
 
 
-def measure_http(url: str, repeats: int, steps: int, *, shapes: Sequence[tuple[int, int, int]] = SHAPES) -> list[Any]:
+def measure_http(url: str, repeats: int, steps: int, shapes: Sequence[tuple[int, int, int]]) -> list[Any]:
     """One row per shape and kind of run, milliseconds."""
     rows = []
     connection = Connection(url, OpenJev_Steps=str(steps))
@@ -67,7 +68,7 @@ def measure_http(url: str, repeats: int, steps: int, *, shapes: Sequence[tuple[i
     return rows
 
 
-def measure_stages(directory: Path, repeats: int, *, shapes: Sequence[tuple[int, int, int]] = SHAPES) -> list[Any]:
+def measure_stages(directory: Path, repeats: int, shapes: Sequence[tuple[int, int, int]]) -> list[Any]:
     """One row per shape, cold, microseconds per stage."""
     from benchmarks.silent_server import silent_engine
 
@@ -128,21 +129,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=60,
         help="requests a row (default %(default)s; a quarter of it above 10 questions)",
     )
+    parser.add_argument("--tiny", action="store_true", help="small requests, three of each")
     parser.add_argument("--steps", type=int, default=1, help="denoising steps over HTTP (default %(default)s)")
     parser.add_argument("--json", type=Path, default=DIRECTORY / "front.json", help="default %(default)s")
     chosen = parser.parse_args(arguments)
+    shapes, repeats = (TINY, 3) if chosen.tiny else (SHAPES, chosen.repeats)
     from benchmarks.released import configuration, write_stub
 
     with tempfile.TemporaryDirectory(prefix="openjev-front-") as scratch:
         directory = Path(scratch)
         write_stub(directory, configuration())
         build_tokenizer().save(str(directory / "tokenizer.json"))
-        stages = measure_stages(directory, chosen.repeats)
+        stages = measure_stages(directory, repeats, shapes)
         print_rows(stages)
         settings = {f"OPENJEV_{name}": value for name, value in SETTINGS.items()}
         command = [sys.executable, "-m", "benchmarks.silent_server", scratch]
         with running_server(command=command, settings=settings) as server:
-            http = measure_http(server.url, chosen.repeats, chosen.steps)
+            http = measure_http(server.url, repeats, chosen.steps, shapes)
     print_rows(http)
     write_json(chosen.json, {"machine": machine(), "steps": chosen.steps, "stages_us": stages, "http": http})
     return 0

@@ -183,7 +183,7 @@ def decider_for(bundle: ModelBundle, dispatcher: Dispatcher, info: EngineInfo, s
     """Everything in front of `dispatcher`, whose engines say `info`. Raises CalibrationError."""
     prior = PriorCorrection(window=settings.prior_window, memory_bytes=settings.prior_memory_bytes)
     return Decider(
-        Compiler(bundle.tokenizer, bundle.template),
+        Compiler(bundle.tokenizer, bundle.template, cache_bytes=settings.question_cache_bytes),
         dispatcher,
         ModelCatalog(bundle.id, accept_pinned=settings.accept_pinned_models),
         info=info,

@@ -128,6 +128,8 @@ class Settings(BaseSettings):
     """The `Retry-After` of a 529, in seconds."""
     token_budget: int = Field(default=8_192, ge=1)
     """Tokens of one of the engine's passes: waiting requests are packed up to it, larger ones go in chunks."""
+    question_cache_bytes: int = Field(default=64 * MIB, ge=0)
+    """Memory for compiled questions, found again by their content whoever asks them, about whatever state."""
     state_cache_bytes: int | None = Field(default=None, ge=0)
     """Memory for the keys and values of states that may come again. None: 40 % of a GPU's free memory, 256 MiB on a
     CPU."""

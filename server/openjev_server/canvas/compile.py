@@ -85,10 +85,12 @@ class Compiler:
     ) -> None:
         self.tokenizer = tokenizer.guarding(_controls(template))
         self.template = template
-        self._planner = Planner(self.tokenizer, template, max_width=max_canvas_tokens)
+        # A set of answers is small and shared by many questions.
+        for_answers = cache_bytes // 8
+        self._planner = Planner(self.tokenizer, template, max_width=max_canvas_tokens, cache_bytes=for_answers)
         self._noise_key = noise or f"{template.id}/{template.hash}"
         self._prompt = Prompt(template.prompt) if template.prompt else None
-        self._plans: WeightedCache[tuple[BlockPlan, ...]] = WeightedCache(cache_bytes)
+        self._plans: WeightedCache[tuple[BlockPlan, ...]] = WeightedCache(cache_bytes - for_answers)
 
     def compile(
         self,

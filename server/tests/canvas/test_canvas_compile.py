@@ -356,3 +356,17 @@ def test_the_state_is_a_prefix_that_questions_do_not_change(compilers: dict[str,
     compiler = compilers["nano-literal-1"]
     states = [compiler.compile(a, [Noul("n", text)]).request.state for text in (a, b)]
     assert np.array_equal(*states)
+
+
+def test_questions_found_again_compile_as_new_ones(nano: TextTokenizer) -> None:
+    kept, forgetful = Compiler(nano, NANO_LABEL), Compiler(nano, NANO_LABEL, cache_bytes=0)
+    asked = [
+        Noul("a", "Is it?"),
+        Choice("b", "Which?", (Option("x"), Option("y"))),
+        Noul("c", "Is it?"),
+        Noul("d", "Or?"),
+    ]
+    for state in ("one", "two"):
+        for questions in (asked, asked[::-1]):
+            pairs = [c.compile(state, questions).request.blocks for c in (kept, forgetful)]
+            assert all(same(one, two) for one, two in zip(*pairs, strict=True))
