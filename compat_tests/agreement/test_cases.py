@@ -100,6 +100,11 @@ def test_consensus_is_the_mean_over_the_sets() -> None:
     assert consensus(sets) == pytest.approx({"2": 0.5, "1": 0.5})
 
 
+def test_a_reference_of_null_is_none() -> None:
+    assert consensus([{"value": None}, {"value": True}]) == {"true": 1.0}
+    assert consensus([{"value": None}]) == {}
+
+
 @pytest.mark.parametrize("text", ["no object", "call({", 'call({"eval": {"documents": []}})'])
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other-cases.js"

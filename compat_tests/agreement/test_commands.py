@@ -75,6 +75,7 @@ def test_the_published_total_and_all_outputs(tmp_path: Path) -> None:
         *((("--gate", value, *VOICE), "--gate lies between") for value in ("1.1", "nan")),
         *((("--fail-under", value, *VOICE), "--fail-under lies between") for value in ("nan", "1.01", "-0.5", "inf")),
         ((*VOICE, "--type", "nool"), "noul, choice, score"),
+        (("--url", "http://127.0.0.1:65536", "--fixtures", str(FIXTURES / "jev")), "a number from 1 to 65535"),
     ],
 )
 def test_what_cannot_be_compared_is_said(arguments: tuple[str, ...], reason: str) -> None:
@@ -157,7 +158,7 @@ def test_the_seeds_runs_are_not_jevs_noise(tmp_path: Path) -> None:
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     result = command("agree", "--url", "http://127.0.0.1:9", "--fixtures", str(FIXTURES / "jev"), "--on", "jevnav")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "no answer from http://127.0.0.1:9" in " ".join(result.output.split())
 
 

@@ -19,11 +19,11 @@ from openjev_compat.mirror import Mirror, PairFiles
 from openjev_compat.report import build_report
 from openjev_compat.shadow import ShadowSettings, create_shadow_app
 from openjev_compat.store import load_fixtures
-from openjev_sdk import AsyncClient
+from openjev_sdk import AsyncClient, UsageError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 ANSWER = (
     b'{"model":"jev-1.13.0",  "answers":{"noul":{"type":"noul","noul":0.31}},'
@@ -302,3 +302,29 @@ def test_a_client_that_leaves_before_its_request_is_whole_is_no_error(tmp_path: 
     path = "/v1/systemone"
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
     asyncio.run(app(scope, receive, send))
+
+
+@pytest.mark.parametrize("path", ["/a/../b/./c", "/a%2Fb//c", "/..", "/v1/../v1/models?x=%2e%2e"])
+def test_the_path_goes_on_as_the_client_wrote_it(tmp_path: Path, path: str) -> None:
+    seen: list[bytes] = []
+
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            seen.append(scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b""))
+            await Response(b"")(scope, receive, send)
+
+    engine = AsyncClient("http://engine.test", transport=httpx.MockTransport(answer))
+    with served(Starlette(routes=[Mount("/", echo)])) as origin:
+        app = create_shadow_app(ShadowSettings(upstream=f"{origin}/base/"), engine, PairFiles(tmp_path))
+        with served(app) as proxy:
+            status, _, _ = raw(proxy, "/", method="GET", extensions={"target": path.encode()})
+    assert status == 200
+    assert seen == [b"/base" + path.encode()]
+
+
+@pytest.mark.parametrize(
+    "upstream", ["", "upstream.test", "ftp://upstream.test", "http://:80", "http://h:65536", "http://h:x"]
+)
+def test_an_upstream_that_is_no_address_is_refused(upstream: str) -> None:
+    with pytest.raises(UsageError, match="upstream"):
+        ShadowSettings(upstream=upstream)

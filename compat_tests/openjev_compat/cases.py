@@ -81,12 +81,12 @@ def import_cases(path: Path, *, recorded_at: str) -> dict[str, list[Fixture]]:
 
 
 def consensus(sets: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean over the reference sets, each a distribution or a single value."""
+    """The mean over the reference sets, each a distribution or a single value (null: left out)."""
+    answered = [given for entry in sets if (given := _distribution(entry))]
     shares: dict[str, float] = {}
-    for entry in sets:
-        given = entry.get("probabilities") or {_label(entry["value"]): 1.0}
+    for given in answered:
         for label, share in given.items():
-            shares[label] = shares.get(label, 0.0) + share / len(sets)
+            shares[label] = shares.get(label, 0.0) + share / len(answered)
     return {label: min(1.0, share) for label, share in shares.items()}
 
 
@@ -121,7 +121,7 @@ def _fixtures(
                 type=question["type"],
                 request=Request(state=state, question=question),
                 answer={"type": question["type"], **node["answers"][qid]},
-                reference=consensus(sets) if sets else None,
+                reference=consensus(sets) or None,
             )
 
 
@@ -130,6 +130,13 @@ def _items(values: Any) -> list[tuple[str, Any]]:
     if isinstance(values, Mapping):
         return [(str(key), value) for key, value in values.items()]
     return [(str(number), value) for number, value in enumerate(values)]
+
+
+def _distribution(entry: Mapping[str, Any]) -> Mapping[str, float]:
+    given: Mapping[str, float] = entry.get("probabilities") or {}
+    if given or entry["value"] is None:
+        return given
+    return {_label(entry["value"]): 1.0}
 
 
 def _label(value: Any) -> str:

@@ -62,7 +62,7 @@ def agree(
 
     Exits 1 when --fail-under is missed, 2 when the inputs cannot be used, 3 when requests failed.
     """
-    from .comparison import Comparison, LiveSide, RecordedSide, compare
+    from .comparison import Comparison, LiveSide, NoAnswer, RecordedSide, compare
     from .cost import Prices
     from .gate import judge
     from .metrics import Thresholds
@@ -118,6 +118,9 @@ def agree(
         verdict = judge(report.overall, metric, fail_under, strict=strict) if fail_under is not None else None
     except (FixtureError, MissingExtraError, CannotWrite) as error:
         raise _refused(error) from None
+    except NoAnswer as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(3) from None
     for failure in result.failures[:10]:
         typer.echo(f"failed: {failure}", err=True)
     if verdict is not None:
@@ -179,19 +182,19 @@ def shadow(
 ) -> None:
     """Serve an upstream's answers byte for byte and ask our engine a sample of the same questions."""
     import uvicorn
-    from openjev_sdk import AsyncClient
+    from openjev_sdk import AsyncClient, UsageError
 
     from .mirror import PairFiles
     from .shadow import ShadowSettings, create_shadow_app
 
     try:
         check_files(*PairFiles(out).paths)
-    except CannotWrite as error:
+        settings = ShadowSettings(
+            upstream=upstream, sample=sample, queued=queued, timeout_s=timeout, max_body_bytes=max_body_bytes
+        )
+        client = AsyncClient(engine, engine_api_key, timeout=timeout)
+    except (CannotWrite, UsageError) as error:
         raise _refused(error) from None
-    settings = ShadowSettings(
-        upstream=upstream, sample=sample, queued=queued, timeout_s=timeout, max_body_bytes=max_body_bytes
-    )
-    client = AsyncClient(engine, engine_api_key, timeout=timeout)
     # The upstream's own Server and Date headers come through.
     uvicorn.run(
         create_shadow_app(settings, client, PairFiles(out)),

@@ -22,7 +22,11 @@ from .pairing import Selection, select
 from .report import Report, build_report
 from .store import FixtureError, load_fixtures
 
-__all__ = ["Comparison", "LiveSide", "RecordedSide", "Result", "ask_live", "compare"]
+__all__ = ["Comparison", "LiveSide", "NoAnswer", "RecordedSide", "Result", "ask_live", "compare"]
+
+
+class NoAnswer(Exception):
+    """Every request to one of the servers failed; the message holds the first failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class Result:
 def compare(comparison: Comparison, console: Console) -> Result:
     """Ask what has to be asked, and build the report.
 
-    Raises FixtureError when files, selection or settings cannot be used.
+    Raises FixtureError when files, selection or settings cannot be used, and NoAnswer.
     """
     recorded = select(load_fixtures(comparison.right.paths), comparison.selection)
     if not recorded:
@@ -89,8 +93,6 @@ def compare(comparison: Comparison, console: Console) -> Result:
         left: Sequence[Fixture] = run.fixtures
         failures += run.failures
         failed_questions, wall_s = run.failed_questions, run.wall_s
-        if not left:
-            raise FixtureError(f"no answer from {comparison.left.url}: {run.failures[0] if run.failures else ''}")
         if comparison.right_live is not None:
             again = _ask(comparison, comparison.right_live, asks, console)
             failures += again.failures
@@ -138,7 +140,10 @@ def ask_live(side: LiveSide, asks: Sequence[Ask], *, concurrency: int, timeout_s
 
 
 def _ask(comparison: Comparison, side: LiveSide, asks: Sequence[Ask], console: Console) -> LiveRun:
-    return ask_live(side, asks, concurrency=comparison.concurrency, timeout_s=comparison.timeout_s, console=console)
+    run = ask_live(side, asks, concurrency=comparison.concurrency, timeout_s=comparison.timeout_s, console=console)
+    if not run.fixtures:
+        raise NoAnswer(f"no answer from {side.url}: {run.failures[0] if run.failures else 'it answered nothing asked'}")
+    return run
 
 
 def _with_references(answered: Sequence[Fixture], recorded: Sequence[Fixture]) -> list[Fixture]:

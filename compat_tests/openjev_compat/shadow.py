@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import httpx
-from openjev_sdk import AsyncClient
+from openjev_sdk import AsyncClient, UsageError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -34,7 +34,10 @@ _HOP_BY_HOP = frozenset(name.encode() for name in [*_CONNECTION.split(), "transf
 
 @dataclass(frozen=True, slots=True)
 class ShadowSettings:
-    """`sample`: the share of answered requests to mirror. `queued`: how many may wait for the engine."""
+    """`sample`: the share of answered requests to mirror. `queued`: how many may wait for the engine.
+
+    Raises UsageError for an upstream that is no root URL of a host.
+    """
 
     upstream: str
     sample: float = 0.1
@@ -42,6 +45,16 @@ class ShadowSettings:
     timeout_s: float = 60.0
     max_body_bytes: int = 32 * 1024 * 1024
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            url = httpx.URL(self.upstream)
+        except httpx.InvalidURL as error:
+            raise UsageError(f"--upstream {self.upstream!r} is not a URL: {error}") from None
+        if url.scheme not in {"http", "https"} or not url.host or url.port not in {None, *range(1, 65_536)}:
+            raise UsageError(
+                f"--upstream must be http://host or https://host, with a port under 65536: {self.upstream!r}"
+            )
 
 
 def create_shadow_app(
@@ -126,12 +139,13 @@ class _Proxy:
             )
         return _unchanged(request.method, upstream, received)
 
-    def _joined(self, path: bytes, query: bytes) -> httpx.URL:
+    def _joined(self, path: bytes, query: bytes) -> tuple[httpx.URL, bytes]:
+        """The upstream's address, and the target as the client wrote it: the address has `..` and `.` resolved."""
         target = self._upstream.raw_path.rstrip(b"/") + path + (b"?" + query if query else b"")
-        return self._upstream.copy_with(raw_path=target)
+        return self._upstream.copy_with(raw_path=target), target
 
     def _forwarded(self, request: Request, body: bytes) -> httpx.Request:
-        url = self._url(request.scope["raw_path"], request.scope["query_string"])
+        url, target = self._url(request.scope["raw_path"], request.scope["query_string"])
         skipped = {b"host", b"content-length", b"expect"}
         headers = [(name, value) for name, value in _end_to_end(request.headers.raw) if name not in skipped]
         carries_body = body or request.method in {"POST", "PUT", "PATCH"}
@@ -140,7 +154,7 @@ class _Proxy:
             url,
             headers=headers,
             content=body if carries_body else None,
-            extensions={"timeout": self._timeout},
+            extensions={"timeout": self._timeout, "target": target},
         )
 
 

@@ -20,6 +20,8 @@ from openjev_sdk._errors import UsageError
 
 __all__ = ["Config", "Timeout", "checked_timeout", "resolve_config", "resolve_setting"]
 
+MAX_PORT = 65_535
+
 Timeout = float | httpx.Timeout
 """Seconds for each of connect, write, read and wait-for-a-connection; or those four on their own."""
 
@@ -47,7 +49,8 @@ def resolve_config(
     """Resolve each setting on its own: explicit > OPENJEV_* > TYPESAFE_* > default. Blank values count as unset.
 
     Raises:
-        UsageError: a base URL that is not http(s), a key with spaces or non-ASCII, a timeout that is not positive.
+        UsageError: a base URL that is not http(s) or has an impossible port, a key with spaces or non-ASCII, a timeout
+            that is not positive.
     """
     return Config(
         base_url=_checked_url(resolve_setting(base_url, BASE_URL_VARIABLES) or DEFAULT_BASE_URL),
@@ -82,6 +85,8 @@ def _checked_url(text: str) -> str:
         raise UsageError(f"base_url {text!r} is not a URL: {error}") from error
     if url.scheme not in {"http", "https"} or not url.host:
         raise UsageError(f"base_url must start with http:// or https://, not {text!r}")
+    if url.port is not None and not 0 < url.port <= MAX_PORT:
+        raise UsageError(f"base_url {text!r}: a port is a number from 1 to {MAX_PORT}")
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 

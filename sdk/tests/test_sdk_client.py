@@ -132,6 +132,15 @@ def test_a_closed_client_says_so() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    "url", ["host", "ftp://host", "http://", "http://host:65536", "http://host:0", "http://host:x"]
+)
+def test_an_address_that_no_host_has_is_refused_at_once(url: str) -> None:
+    for client in (Client, AsyncClient):
+        with pytest.raises(UsageError, match="base_url"):
+            client(url)
+
+
 def test_a_decision_is_an_immutable_mapping() -> None:
     decision = decide(MIXED)
     assert dict(decision.items()) == decision.answers
