@@ -191,21 +191,34 @@ def _others(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 def _cpu(root: Path) -> Iterator[str]:
     rows = []
-    for name in ("cpu.json", "cpu-amx.json", "cpu-no-amx.json"):
-        kept = _kept(root, name)
-        if kept is None:
-            continue
+    for path in sorted((root / RESULTS).glob("cpu*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
         machine = kept["machine"]
         where = f"{machine['device']}, {machine['threads']} threads, AMX {'on' if _amx(kept) else 'off'}"
+        if kept["isa"].startswith("AVX"):
+            where += f" ({kept['isa']})"
+        same = {
+            found["steps"]: f"{found['share']:.1%} of {found['rows']:,}" for found in kept.get("int8_agreement", ())
+        }
         for steps in kept["steps"]:
-            ms = steps["ms"]
-            what = f"{where}, {steps['steps']} step{'s' * (steps['steps'] > 1)}"
+            ms, count = steps["ms"], steps["steps"]
+            what = f"{where}, {count} step{'s' * (count > 1)}"
             stock = ("padded_batch", "expanded_cache")
-            for title, ways in ((what, ("ours", "repeated")), (f"{what}, int8", ("int8", "int8_repeated"))):
+            for title, ways, kept_answers in (
+                (what, ("ours", "repeated"), ""),
+                (f"{what}, int8", ("int8", "int8_repeated"), same.get(count, "")),
+            ):
                 if ways[0] in ms:
-                    rows.append([title, *(f"{ms[way]['median']:.0f} ms" for way in (*ways, *stock))])
+                    rows.append([title, *(f"{ms[way]['median']:.0f} ms" for way in (*ways, *stock)), kept_answers])
     if rows:
-        header = ("5 questions, 500-token state", "ours", "state known", "stock, padded batch", "stock, expanded cache")
+        header = (
+            "5 questions, 500-token state",
+            "ours",
+            "state known",
+            "stock, padded batch",
+            "stock, expanded cache",
+            "top answers as in float32",
+        )
         yield "The embedded checkpoint on a CPU, medians:\n\n" + _table(header, rows)
 
 

@@ -41,10 +41,17 @@ def test_cpu_rows_say_whether_tiles_were_used(tmp_path: Path) -> None:
     kept = {"machine": {"device": "X", "threads": 2, "amx": True}, "isa": "as the processor has it"}
     kept |= {"steps": [{"steps": 1, "ms": times}]}
     _keep(tmp_path, "cpu-amx.json", kept)
-    _keep(tmp_path, "cpu-no-amx.json", kept | {"isa": "AVX512_CORE_BF16"})
+    eight = {"steps": 1, "ms": times | {way: {"median": 80.2} for way in ("int8", "int8_repeated")}}
+    agreement = [{"steps": 1, "rows": 1000, "share": 0.9876}]
+    _keep(
+        tmp_path,
+        "cpu-no-amx.json",
+        kept | {"isa": "AVX512_CORE_BF16", "steps": [eight], "int8_agreement": agreement},
+    )
     text = section(tmp_path)
     assert "X, 2 threads, AMX on, 1 step | 100 ms |" in text
-    assert "AMX off" in text
+    assert "X, 2 threads, AMX off (AVX512_CORE_BF16), 1 step | 100 ms |" in text
+    assert "1 step, int8 | 80 ms | 80 ms | 100 ms | 100 ms | 98.8% of 1,000 |" in text
 
 
 def test_correctness_has_a_row_for_each_checkpoint_and_quantised_form(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ class WeightFormat(StrEnum):
     FLOAT8 = "float8"
     INT4 = "int4"
     INT8 = "int8"
-    """On a CPU only: multiplied as integers, all but the projections to queries, keys and values."""
+    """On a CPU only: multiplied as integers, all but the first two layers and the projections to queries, keys and
+    values."""
 
 
 def stored_format(raw: Mapping[str, Any]) -> Stored:

@@ -154,7 +154,7 @@ def load_backbone(
     if checkpoint.plan.faults:
         raise CheckpointError(checkpoint.plan.faults)
     if device.type == "cuda" and checkpoint.source.maps:
-        needed = planned_bytes(checkpoint.plan, weights, dtype)
+        needed = planned_bytes(checkpoint.config, checkpoint.plan, weights, dtype)
         check_memory(needed, torch.cuda.mem_get_info(device)[0], str(device))
     placed = place(
         checkpoint.config,

@@ -38,8 +38,9 @@ LAYER_MATRICES = {
 PLAIN_BESIDE_INT8 = frozenset({"query", "key_value"})
 """What stays plain beside 8-bit integers: a seventh of the products, and a third of what they would lose (0.037 nats
 of a log-probability on the embedded checkpoint, 0.024 without them)."""
+FIRST_INT8_LAYER = 2
+"""So do the first two layers of 13, for half of what is lost then (benchmarks/NOTES.md)."""
 CONDITIONING = f"{DECODER}self_conditioning."
-LAYERS = f"{DECODER}layers."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,8 @@ def place(
     """
     targets, shapes = _targets(config, plan)
     builders: dict[str, Builder] = {}
+    quantised = {layer_name(index, matrix) for index, matrix in _quantised(config, weights)}
     layers = range(len(config.layers))
-    quantised = {layer_name(i, matrix) for i in layers for matrix in _quantised(weights)}
     ordered = {layer_name(i, matrix) for i in layers for matrix in LAYER_MATRICES} if prepacked else set()
     faults: list[str] = []
     left = {tensor.name: len(tensor.parts) for tensor in plan.wanted}
@@ -108,14 +109,13 @@ def place(
     return _assemble(config, {key: builder.finished() for key, builder in builders.items()})
 
 
-def planned_bytes(plan: Plan, weights: WeightFormat, dtype: torch.dtype) -> int:
+def planned_bytes(config: BackboneConfig, plan: Plan, weights: WeightFormat, dtype: torch.dtype) -> int:
     """What the placed tensors will take on the device."""
-    chosen = tuple(f".{tensor}" for matrix in _quantised(weights) for tensor in LAYER_MATRICES[matrix])
+    chosen = {layer_name(i, part) for i, matrix in _quantised(config, weights) for part in LAYER_MATRICES[matrix]}
     total = 0.0
     for tensor in plan.wanted:
         values = torch.Size(tensor.shape).numel()
-        quantised = tensor.name.startswith(LAYERS) and tensor.name.endswith(chosen)
-        kept = weights if quantised else WeightFormat.PLAIN
+        kept = weights if tensor.name in chosen else WeightFormat.PLAIN
         if len(tensor.shape) == 1:
             total += 4 * values
         elif kept is WeightFormat.PLAIN:
@@ -146,9 +146,12 @@ def read_wanted(source: TensorSource, tensor: Wanted, adapter: Adapter | None) -
     return whole
 
 
-def _quantised(weights: WeightFormat) -> frozenset[str]:
-    """The matrices that a quantised format holds."""
-    return frozenset(LAYER_MATRICES) - (PLAIN_BESIDE_INT8 if weights is WeightFormat.INT8 else frozenset())
+def _quantised(config: BackboneConfig, weights: WeightFormat) -> set[tuple[int, str]]:
+    """Layer and matrix of what a quantised format holds."""
+    every = {(index, matrix) for index in range(len(config.layers)) for matrix in LAYER_MATRICES}
+    if weights is not WeightFormat.INT8:
+        return every
+    return {(i, matrix) for i, matrix in every if i >= FIRST_INT8_LAYER and matrix not in PLAIN_BESIDE_INT8}
 
 
 def _reading_order(plan: Plan, source: TensorSource) -> list[tuple[Wanted, Part]]:

@@ -195,7 +195,7 @@ def test_the_memory_that_weights_will_take_is_known_before(plain: Path, weights:
     if weights is WeightFormat.INT8 and probe() is None:
         pytest.skip("this torch has no 8-bit products")
     with closing(open_checkpoint(plain)) as checkpoint:
-        planned = planned_bytes(checkpoint.plan, weights, torch.bfloat16)
+        planned = planned_bytes(checkpoint.config, checkpoint.plan, weights, torch.bfloat16)
         placed = load_backbone(checkpoint, device=torch.device("cpu"), dtype=torch.bfloat16, weights=weights).weights
     held = sum(stored_bytes(t) for t in (placed.embedding, placed.norm))
     conditioning = placed.self_conditioning

@@ -14,8 +14,10 @@ from openjev_server.canvas.compile import Compiler, Layout
 from openjev_server.canvas.readout import read_out
 from openjev_server.engine import int8, loading
 from openjev_server.engine.config import ConfigError
-from openjev_server.engine.int8 import ZERO, Int8Rows, probe, to_levels
+from openjev_server.engine.formats import WeightFormat
+from openjev_server.engine.int8 import ZERO, Int8Matrix, Int8Rows, probe, to_levels
 from openjev_server.engine.matrix import dequantised, expert, linear, stored_bytes, to_int8
+from openjev_server.engine.placing import LAYER_MATRICES
 from openjev_server.engine.protocol import EngineResult
 from openjev_server.engine.torch_engine import TorchEngine
 from openjev_server.questions import Choice, Noul, Option, Score
@@ -117,6 +119,21 @@ def directory() -> Path:
 @pytest.fixture(scope="module")
 def engine(directory: Path) -> TorchEngine:
     return loading.load_engine(directory, device="cpu", dtype="float32", weights="int8")
+
+
+@needed
+def test_the_first_two_layers_and_what_attention_reads_stay_plain(directory: Path) -> None:
+    with closing(loading.open_checkpoint(directory)) as checkpoint:
+        cpu, kind = torch.device("cpu"), WeightFormat.INT8
+        layers = loading.load_backbone(checkpoint, device=cpu, dtype=torch.float32, weights=kind).weights.layers
+    held = {
+        (index, name)
+        for index, layer in enumerate(layers)
+        for name in LAYER_MATRICES
+        if isinstance(getattr(layer, name), Int8Matrix)
+    }
+    matrices = ("output", "gate_up", "down", "expert_gate_up", "expert_down")
+    assert held == {(index, name) for index in range(2, 13) for name in matrices}
 
 
 @needed
