@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_the_book_names_every_file_that_a_generated_section_reads(
     assert section()
     assert sorted(read) == sorted(result for source in sources for result in source.results)
     for source in sources:
-        words = source.command.split()
+        words = [*dropwhile(lambda word: "=" in word, source.command.split())]  # settings of the environment first
         file = words[2].replace(".", "/") + ".py" if words[1] == "-m" else words[1]
         assert words[0] == "python"
         assert (ROOT / file).is_file()
