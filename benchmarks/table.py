@@ -192,7 +192,9 @@ def _others(kept: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 def _cpu(root: Path) -> Iterator[str]:
     rows = []
     for path in sorted((root / RESULTS).glob("cpu*.json")):
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = _kept(root, path.name)
+        if kept is None:
+            continue
         machine = kept["machine"]
         where = f"{machine['device']}, {machine['threads']} threads, AMX {'on' if _amx(kept) else 'off'}"
         if kept["isa"].startswith("AVX"):

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import httpx
-from openjev_sdk import AsyncClient, UsageError
+from openjev_sdk import AsyncClient
+from openjev_sdk._config import checked_url
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -47,14 +48,7 @@ class ShadowSettings:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        try:
-            url = httpx.URL(self.upstream)
-        except httpx.InvalidURL as error:
-            raise UsageError(f"--upstream {self.upstream!r} is not a URL: {error}") from None
-        if url.scheme not in {"http", "https"} or not url.host or url.port not in {None, *range(1, 65_536)}:
-            raise UsageError(
-                f"--upstream must be http://host or https://host, with a port under 65536: {self.upstream!r}"
-            )
+        checked_url(self.upstream, name="--upstream")
 
 
 def create_shadow_app(

@@ -18,7 +18,7 @@ from openjev_sdk._constants import (
 )
 from openjev_sdk._errors import UsageError
 
-__all__ = ["Config", "Timeout", "checked_timeout", "resolve_config", "resolve_setting"]
+__all__ = ["Config", "Timeout", "checked_timeout", "checked_url", "resolve_config", "resolve_setting"]
 
 MAX_PORT = 65_535
 
@@ -53,7 +53,7 @@ def resolve_config(
             that is not positive.
     """
     return Config(
-        base_url=_checked_url(resolve_setting(base_url, BASE_URL_VARIABLES) or DEFAULT_BASE_URL),
+        base_url=checked_url(resolve_setting(base_url, BASE_URL_VARIABLES) or DEFAULT_BASE_URL),
         api_key=_checked_key(resolve_setting(api_key, API_KEY_VARIABLES)),
         model=resolve_setting(model, MODEL_VARIABLES) or DEFAULT_MODEL,
         timeout=checked_timeout(timeout),
@@ -78,15 +78,20 @@ def resolve_setting(explicit: str | None, variables: tuple[str, ...]) -> str | N
     return next((stripped for value in candidates if value is not None and (stripped := value.strip())), None)
 
 
-def _checked_url(text: str) -> str:
+def checked_url(text: str, *, name: str = "base_url") -> str:
+    """The root of the host, without a trailing slash and without `/v1`; `name` is what errors call it.
+
+    Raises:
+        UsageError: not http(s), or an impossible port.
+    """
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
-        raise UsageError(f"base_url {text!r} is not a URL: {error}") from error
+        raise UsageError(f"{name} {text!r} is not a URL: {error}") from error
     if url.scheme not in {"http", "https"} or not url.host:
-        raise UsageError(f"base_url must start with http:// or https://, not {text!r}")
+        raise UsageError(f"{name} must start with http:// or https://, not {text!r}")
     if url.port is not None and not 0 < url.port <= MAX_PORT:
-        raise UsageError(f"base_url {text!r}: a port is a number from 1 to {MAX_PORT}")
+        raise UsageError(f"{name} {text!r}: a port is a number from 1 to {MAX_PORT}")
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
